@@ -1,0 +1,145 @@
+"""What the operator hands to a pod, and what the pod answers.
+
+Down: `ColdConfig` (file `names.CONFIG_FILE`, fixed for a revision), the pinned digest (`names.DIGEST_FILE`) and `Knobs`
+(`names.KNOBS_FILE`, hot). Up: `Termination` (the termination message of either container) and `Report` (GET
+`/report` on `names.ADMIN_PORT`). A report names the hash of the knobs file it obeys: that is the acknowledgement.
+Readers ignore what they do not know, because a pod may be older or newer than the operator.
+"""
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from headway_api.types import Device, Queue
+
+
+class WireModel(BaseModel):
+    """Frozen, camelCase on the wire, unknown fields ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no spaces, absent fields left out; the same value gives the same bytes."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The value as JSON types, camelCase, without absent fields."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class ColdArtifact(WireModel):
+    """Where to fetch from. The digest travels in a file of its own, because it is pinned later."""
+
+    uri: str
+
+
+class ColdBatching(WireModel):
+    """The cold part of `spec.batching`, as the user set it."""
+
+    shape_buckets: dict[str, list[int]] | None = None
+    dimensions: dict[str, str] | None = None
+
+
+class ColdConfig(WireModel):
+    """All that a pod needs to prepare, load and warm its revision."""
+
+    model: str
+    namespace: str
+    revision: str
+    artifact: ColdArtifact
+    device: Device
+    batching: ColdBatching = ColdBatching()
+    drain_timeout: str = "60s"
+
+
+class Knobs(WireModel):
+    """The hot fields of every pod of a ModelDeployment, as asked for; a pod clamps what its program cannot honour."""
+
+    max_batch: int | None = Field(default=None, ge=1)
+    max_wait: str = "2ms"
+    queue: Queue = Queue()
+
+
+def knobs_hash(text: str) -> str:
+    """The name of a knobs file: what the operator asks pods to acknowledge, and what they acknowledge."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Termination(WireModel):
+    """The termination message of a container: why it refused, or what it prepared (`reason` is then `Prepared`)."""
+
+    reason: str
+    message: str = ""
+    condition: str | None = (
+        None  # which condition of the ModelDeployment this speaks of: Accepted, ArtifactVerified, Ready
+    )
+    field: str | None = None  # the field of the spec that is at fault
+    digest: str | None = None  # with Prepared: sha256:<hex> of the fetched file
+    bytes: int | None = None  # with Prepared: its size
+    torch: str | None = None  # with Prepared: the torch version that exported it
+
+
+PREPARED = "Prepared"
+
+
+class Phase(StrEnum):
+    """Where a pod is in its life."""
+
+    LOADING = "Loading"
+    WARMING = "Warming"
+    READY = "Ready"
+    DRAINING = "Draining"
+    FAILED = "Failed"
+
+
+class BucketReport(WireModel):
+    """Progress and cost of the warm-up: `costs` holds one entry for each bucket run so far."""
+
+    total: int = 0
+    warm: int = 0
+    costs: list["BucketCost"] = []
+
+
+class BucketCost(WireModel):
+    """What one run of a bucket cost."""
+
+    sizes: dict[str, int]  # dimension name -> axis size
+    seconds: float
+
+
+class Clamp(WireModel):
+    """A knob that the program could not honour as asked."""
+
+    field: str  # spec.batching.maxBatch
+    asked: str
+    effective: str
+    message: str
+
+
+class KnobsReport(WireModel):
+    """Which knobs file is in force, and what came of it."""
+
+    hash: str | None = None
+    effective: dict[str, Any] = {}
+    clamped: list[Clamp] = []
+    error: str | None = None  # the newest file could not be read; the one of `hash` is still in force
+
+
+class Report(WireModel):
+    """What a runtime pod says of itself."""
+
+    model: str
+    revision: str
+    phase: Phase
+    artifact_digest: str | None = None
+    torch: str | None = None
+    buckets: BucketReport = BucketReport()
+    knobs: KnobsReport = KnobsReport()
+    failure: Termination | None = None
+    signature: str | None = None  # hash of the names, datatypes and shapes of inputs and outputs
+    requests: int = 0
+    failures: int = 0

@@ -1,0 +1,51 @@
+"""Durations (`2ms`, `1.5s`, `1m30s`), sizes (`256Mi`, `1G`) as people write them in a manifest.
+
+`DURATION_PATTERN` and `SIZE_PATTERN` are what the CRD enforces; the parsers accept exactly those strings.
+"""
+
+import re
+
+DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h))+$"
+SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h)")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?")
+
+
+def parse_duration(text: str, field: str = "duration") -> float:
+    """Seconds of a duration such as `2ms` or `1m30s`.
+
+    Raises ValueError naming `field` when the text is not a duration.
+    """
+    if not re.fullmatch(DURATION_PATTERN, text):
+        raise ValueError(f"{field}: {text!r} is not a duration; write a number and a unit, such as 2ms, 1.5s or 1m30s")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest spelling of a duration in one unit, to a microsecond: `2ms`, `1.5s`, `15m`.
+
+    `parse_duration` gives the same number of microseconds back.
+    """
+    micros = round(seconds * 1e6)
+    if micros == 0:
+        return "0s"
+    for unit, size in (("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)):
+        if micros % size == 0:
+            return f"{micros // size}{unit}"
+    for unit, size in (("s", 1_000_000), ("ms", 1_000)):
+        if micros >= size and micros * 1000 % size == 0:
+            return f"{micros / size:.3f}".rstrip("0").rstrip(".") + unit
+    return f"{micros}us"
+
+
+def parse_size(text: str, field: str = "size") -> int:
+    """Bytes of a size such as `256Mi` or `1G`.
+
+    Raises ValueError naming `field` when the text is not a size.
+    """
+    if not (match := _SIZE.fullmatch(text)):
+        raise ValueError(f"{field}: {text!r} is not a size; write a number and a unit, such as 64Mi or 1G")
+    return int(float(match[1]) * _BYTES[match[2] or ""])
