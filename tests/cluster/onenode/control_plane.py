@@ -16,13 +16,18 @@ def wait_for(layout: Layout, path: str) -> None:
     context = ssl.create_default_context(cafile=str(INSIDE / "pki/ca.crt"))
     request = urllib.request.Request(f"https://127.0.0.1:{layout.port}{path}")
     request.add_header("Authorization", f"Bearer {(INSIDE / 'pki/admin.token').read_text()}")
+    wait_for_answer(request, context)
+
+
+def wait_for_answer(request: urllib.request.Request, context: ssl.SSLContext | None = None) -> None:
+    """Wait until the request is answered with success; end the cluster if that takes a minute."""
     end = time.monotonic() + READY_SECONDS
     while True:
         try:
             urllib.request.urlopen(request, timeout=2, context=context).close()
         except OSError as error:
             if time.monotonic() > end:
-                sys.exit(f"{path}: {error}")
+                sys.exit(f"{request.full_url}: {error}")
             time.sleep(0.05)
         else:
             return

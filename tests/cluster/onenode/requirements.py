@@ -13,7 +13,7 @@ from .layout import NODE_INSTANCES, Layout
 
 INSTALL = "tests/cluster/system-packages.sh (as root) installs what is missing"
 CONTROL_PLANE_PROGRAMS = ("unshare", "mount", "openssl")
-NODE_PROGRAMS = ("ip", "iptables", "nsenter", "runc")
+NODE_PROGRAMS = ("ip", "iptables", "nft", "nsenter", "runc")
 CNI_DIRECTORIES = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 CNI_PLUGINS = ("bridge", "host-local", "portmap", "loopback")
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
