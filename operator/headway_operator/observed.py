@@ -1,7 +1,7 @@
 """The values that flow through a pass: what was observed, and what was decided. Frozen, no I/O, no clock.
 
-`Observed` is everything `plan` may look at. `Plan` is everything that `desired` and `status` may look at besides it. Times are
-seconds since the epoch and come from the objects themselves or from the `now` of the pass.
+`Observed` is everything `plan` may look at. `Plan` is everything that `desired` and `status` may look at besides it.
+Times are seconds since the epoch and come from the objects themselves or from the `now` of the pass.
 """
 
 from collections.abc import Mapping
@@ -71,6 +71,9 @@ class Pod:
     oom_killed: bool = False  # the last end of a container was by memory
     restarts: int = 0
     termination: Termination | None = None  # newest typed message of either container
+    digest: str | None = None  # what its prepare container found: `Termination.digest` of a Prepared message
+    container: str | None = None  # the container that waiting, oom_killed or termination speaks of
+    failed_at: float | None = None  # when that container ended last
     report: Report | None = None
 
 
@@ -94,6 +97,9 @@ class RouteState:
     routers: int = 0  # routers that serve
     acknowledged_at: float | None = None  # when `weights` was first seen acknowledged
     rejected: str | None = None  # Envoy's own words when it refused a file
+    pending: bool = False  # not every serving router has confirmed the newest intent (read after it was published):
+    # some may run it already, so `weights` (still the last confirmed ones) verify nothing
+    known: bool = True  # False until the routers were asked once since the operator started
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,7 @@ class Target:
     role: Role
     replicas: int
     weight: int  # wanted; status reports what the routers acknowledged
+    leaving: bool = False  # has lost its role: weight 0 first, then no pods, then no objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,8 @@ class Plan:
     role_since: Mapping[str, float] = field(default_factory=dict)  # revision -> when it took its present role
     abort: Abort | None = None
     look_again: float | None = None  # seconds from now
+    hands_off: bool = False  # apply nothing, prune nothing, leave the routers as they are; only status may change
 
     def target(self, role: Role) -> Target | None:
-        """The revision in this role, if there is one."""
-        return next((t for t in self.targets if t.role is role), None)
+        """The revision in this role, if there is one; one that is leaving has lost it."""
+        return next((t for t in self.targets if t.role is role and not t.leaving), None)
