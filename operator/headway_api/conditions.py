@@ -1,7 +1,7 @@
 """The conditions of a ModelDeployment and their reasons: what `status.conditions` may say.
 
-All are positive (True is good) except `Reconciling` and `Stalled`, kstatus's two abnormal-true ones, which are present only
-while true. `UpToDate` is what CI and GitOps wait for.
+All are positive (True is good) except `Reconciling` and `Stalled`, kstatus's two abnormal-true ones, which are present
+only while true. `UpToDate` is what CI and GitOps wait for.
 """
 
 from enum import StrEnum

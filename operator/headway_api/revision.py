@@ -1,8 +1,9 @@
 """Which fields of a spec make a revision, and the name of the revision they make.
 
-A revision is the hash of the *cold* fields that the user set: absent and empty fields, and fields equal to their default when
-the field was introduced, do not count. No resolved default, no discovered digest and no image enters it (unless the
-user set `template.runtimeImage`), so that a new operator, a new default or a new schema changes no revision and no pod.
+A revision is the hash of the *cold* fields that the user set: absent and empty fields, and fields equal to their
+default when the field was introduced, do not count. No resolved default, no discovered digest and no image enters it
+(unless the user set `template.runtimeImage`), so that a new operator, a new default or a new schema changes no revision
+and no pod.
 """
 
 import hashlib

@@ -5,7 +5,8 @@
 
 import re
 
-DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h))+$"
+DURATION_PATTERN = r"^([0-9]{1,6}(\.[0-9]+)?(us|ms|s|m|h))+$"
+MAX_DURATION_LENGTH = 20  # with at most six digits before each unit, every duration fits CEL's 64 bits of nanoseconds
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

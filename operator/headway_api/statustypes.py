@@ -1,0 +1,126 @@
+"""The `status` of a ModelDeployment, as its readers may rely on it. The operator writes it, nobody else.
+
+Nothing here is copied from `spec`: a weight is what the routers acknowledged, a knob what the pods obey. Every field
+but the keys of lists may be absent.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from headway_api.fields import Opaque, keyed_by
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+class StatusModel(BaseModel):
+    """Frozen, camelCase on the wire."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class RevisionStatus(StatusModel):
+    """A version that is live."""
+
+    name: str = Field(description="Name of the revision: eight hexadecimal digits.")
+    role: str | None = Field(
+        default=None,
+        description="Stable, Incoming (becomes the stable one when it is ready), Canary, or Previous (kept for a "
+        "rollback).",
+    )
+    weight: int | None = Field(
+        default=None, description="Per cent of requests that it answers, as acknowledged by every router that serves."
+    )
+    replicas: int | None = Field(default=None, description="Pods that it should have.")
+    ready: int | None = Field(default=None, description="Pods that are ready: loaded, and every bucket warm.")
+    buckets: int | None = Field(default=None, description="Shape buckets that each pod warms.")
+    buckets_warm: int | None = Field(default=None, description="Buckets warm in the pod that is furthest behind.")
+    artifact_digest: str | None = Field(default=None, description="SHA-256 of the artifact that its pods verified.")
+    artifact_uri: str | None = Field(default=None, description="Where its artifact came from.")
+    image: str | None = Field(default=None, description="Runtime image that was recorded for it.")
+    since: Time | None = Field(default=None, description="When it took its present role.")
+
+
+class KnobsStatus(StatusModel):
+    """The hot fields: what was asked, and who obeys."""
+
+    hash: str | None = Field(default=None, description="Name of the newest set of hot fields.")
+    pods: int | None = Field(default=None, description="Live pods.")
+    applied: int | None = Field(default=None, description="Live pods that confirmed this set.")
+    effective: Opaque | None = Field(
+        default=None, description="The values in effect, defaults resolved, such as maxBatch and maxWait."
+    )
+
+
+class AbortStatus(StatusModel):
+    """Why a rollout was given up. It stays so until the spec changes."""
+
+    revision: str | None = Field(default=None, description="The revision that was given up.")
+    generation: int | None = Field(default=None, description="The generation of the spec that asked for it.")
+    reason: str | None = Field(default=None, description="One word for programs.")
+    message: str | None = Field(default=None, description="What happened, for people.")
+    time: Time | None = Field(default=None, description="When it was given up.")
+
+
+class RolloutStatus(StatusModel):
+    """The change that is under way, or that was given up."""
+
+    revision: str | None = Field(default=None, description="The revision that is being brought up.")
+    rung: str | None = Field(default=None, description="The rule that decided what is being done now.")
+    step: int | None = Field(default=None, description="The step that is being done, from 1.")
+    steps: int | None = Field(default=None, description="Steps in all.")
+    weight: int | None = Field(
+        default=None, description="Per cent of requests that this step wants for the new version."
+    )
+    since: Time | None = Field(default=None, description="When the rollout began.")
+    abort: AbortStatus | None = Field(default=None, description="Present once the rollout was given up, and why.")
+
+
+class FailureStatus(StatusModel):
+    """The newest failure of a pod, kept after the pod is gone."""
+
+    revision: str | None = Field(default=None, description="The revision of the pod.")
+    pod: str | None = Field(default=None, description="Name of the pod.")
+    container: str | None = Field(default=None, description="prepare or serve.")
+    reason: str | None = Field(default=None, description="One word for programs, such as DigestMismatch.")
+    message: str | None = Field(default=None, description="The pod's own words.")
+    field: str | None = Field(default=None, description="The field of the spec that is at fault.")
+    time: Time | None = Field(default=None, description="When it was seen.")
+
+
+class Condition(StatusModel):
+    """One aspect of the ModelDeployment, in the usual form of Kubernetes."""
+
+    type: str = Field(
+        description="Accepted, ArtifactVerified, Ready, UpToDate, KnobsApplied, Routed or RollbackReady; Reconciling "
+        "and Stalled are present only while they are true."
+    )
+    status: str = Field(description="True, False or Unknown.")
+    reason: str | None = Field(default=None, description="One word for programs: why.")
+    message: str | None = Field(default=None, description="For people: what is so, and what to do.")
+    observed_generation: int | None = Field(default=None, description="The generation of the spec this speaks of.")
+    last_transition_time: Time | None = Field(default=None, description="When status last changed.")
+
+
+class Status(StatusModel):
+    """What is so. Wait for UpToDate."""
+
+    observed_generation: int | None = Field(
+        default=None, description="The newest generation of the spec that the operator acted on."
+    )
+    url: str | None = Field(default=None, description="Where clients in the cluster send requests.")
+    revisions: list[RevisionStatus] | None = Field(
+        default=None, json_schema_extra=keyed_by("name"), description="The versions that are live."
+    )
+    traffic_verified_time: Time | None = Field(
+        default=None, description="When every router that serves was seen to use the present weights."
+    )
+    knobs: KnobsStatus | None = Field(default=None, description="The hot fields: what was asked, and who obeys.")
+    rollout: RolloutStatus | None = Field(default=None, description="The change that is under way, or was given up.")
+    last_failure: FailureStatus | None = Field(default=None, description="The newest failure of a pod.")
+    conditions: list[Condition] | None = Field(
+        default=None,
+        json_schema_extra=keyed_by("type"),
+        description="What is true, what is not, and why; wait for UpToDate.",
+    )
