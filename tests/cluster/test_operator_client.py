@@ -1,0 +1,118 @@
+"""The client against a real API server: what it creates, applies, refuses to touch and deletes."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headway_api import names
+from headway_operator import errors
+from headway_operator.cluster import Cluster
+from headway_operator.connection import api_client
+from headway_operator.kinds import CONFIG_MAP, NETWORK_POLICY
+from headway_operator.metrics import Metrics
+from kubernetes import client, config
+
+Object = dict[str, Any]
+
+
+@pytest.fixture
+async def cluster(api_server: Path) -> AsyncIterator[Cluster]:
+    connected = Cluster(await api_client(api_server), metrics=Metrics())
+    yield connected
+    await connected.close()
+
+
+def config_map(namespace: str, name: str, data: dict[str, str], owner: Object | None = None) -> Object:
+    """A ConfigMap as the operator would want it; without an owner: as the router's."""
+    metadata: Object = {"name": name, "namespace": namespace, "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}}
+    if owner is not None:
+        reference = {"apiVersion": "v1", "kind": owner["kind"], "name": owner["metadata"]["name"], "controller": True}
+        metadata["ownerReferences"] = [{**reference, "uid": owner["metadata"]["uid"]}]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+async def test_apply_creates_what_is_absent_and_changes_what_is_there(cluster: Cluster, namespace: str) -> None:
+    created = await cluster.apply(config_map(namespace, "a", {"x": "1"}), None)
+    changed = await cluster.apply(config_map(namespace, "a", {"x": "2"}), created)
+    assert changed["data"] == {"x": "2"}
+    assert changed["metadata"]["uid"] == created["metadata"]["uid"]
+
+
+async def test_a_field_that_is_no_longer_wanted_goes_even_if_it_was_there_at_creation(
+    cluster: Cluster, namespace: str
+) -> None:
+    created = await cluster.apply(config_map(namespace, "a", {"x": "1", "y": "1"}), None)
+    changed = await cluster.apply(config_map(namespace, "a", {"x": "1"}), created)
+    assert changed["data"] == {"x": "1"}
+    again = await cluster.apply(config_map(namespace, "a", {"z": "1"}), changed)
+    assert again["data"] == {"z": "1"}
+
+
+async def test_a_field_of_somebody_else_stays(cluster: Cluster, namespace: str, api_server: Path) -> None:
+    created = await cluster.apply(config_map(namespace, "a", {"x": "1"}), None)
+    with config.new_client_from_config(str(api_server)) as somebody:
+        note = {"metadata": {"annotations": {"example.com/note": "mine"}}}
+        client.CoreV1Api(somebody).patch_namespaced_config_map("a", namespace, note, field_manager="somebody")
+    changed = await cluster.apply(config_map(namespace, "a", {"x": "2"}), created)
+    assert changed["metadata"]["annotations"] == {"example.com/note": "mine"}
+
+
+async def test_an_object_of_a_user_is_left_alone_and_named(cluster: Cluster, namespace: str) -> None:
+    theirs = config_map(namespace, "a", {"x": "theirs"})
+    del theirs["metadata"]["labels"]
+    await cluster.create(theirs)
+    with pytest.raises(errors.ForeignObjectError, match="ConfigMap/a"):
+        await cluster.apply(config_map(namespace, "a", {"x": "ours"}), None)
+    untouched = await cluster.get(CONFIG_MAP, namespace, "a")
+    assert untouched is not None
+    assert untouched["data"] == {"x": "theirs"}
+
+
+async def test_an_object_that_was_replaced_since_it_was_seen_is_not_applied_to(
+    cluster: Cluster, namespace: str
+) -> None:
+    first = await cluster.apply(config_map(namespace, "a", {"x": "1"}), None)
+    first = await cluster.apply(config_map(namespace, "a", {"x": "2"}), first)
+    await cluster.delete(first)
+    second = await cluster.create(config_map(namespace, "a", {"x": "3"}))
+    with pytest.raises(errors.ConflictError):
+        await cluster.apply(config_map(namespace, "a", {"x": "4"}), first)
+    await cluster.delete(first)  # not the one that is there now
+    assert await cluster.get(CONFIG_MAP, namespace, "a") == second
+
+
+async def test_an_object_of_an_owner_that_is_gone_is_waited_for(cluster: Cluster, namespace: str) -> None:
+    owner = await cluster.create(config_map(namespace, "owner", {}))
+    child = config_map(namespace, "child", {"x": "1"}, owner)
+    await cluster.apply(child, None)
+    later = {**owner, "metadata": {**owner["metadata"], "uid": "00000000-0000-4000-8000-000000000000"}}
+    with pytest.raises(errors.ConflictError, match="owner that is gone"):
+        await cluster.apply(config_map(namespace, "child", {"x": "2"}, later), None)
+
+
+async def test_a_list_comes_in_pages_with_its_version_and_kinds(
+    cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headway_operator.cluster.PAGE", 2)
+    for index in range(5):
+        await cluster.create(config_map(namespace, f"m{index}", {}))
+    selector = f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}"
+    found, version = await cluster.list(CONFIG_MAP, namespace, labels=selector)
+    assert [item["metadata"]["name"] for item in found] == [f"m{index}" for index in range(5)]
+    assert {item["kind"] for item in found} == {"ConfigMap"}
+    assert version >= max(int(item["metadata"]["resourceVersion"]) for item in found)
+
+
+async def test_a_refusal_of_the_server_says_what_and_why(cluster: Cluster, namespace: str) -> None:
+    wrong = {**config_map(namespace, "n", {}), "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    wrong = {**wrong, "spec": {"podSelector": {"matchLabels": {"-": "-"}}}}
+    del wrong["data"]
+    with pytest.raises(errors.RejectedError, match=r"create /apis/networking.* 422 .*podSelector"):
+        await cluster.apply(wrong, None)
+    assert await cluster.get(NETWORK_POLICY, namespace, "n") is None
+
+
+async def test_a_namespace_that_ends_takes_nothing_new(cluster: Cluster) -> None:
+    with pytest.raises(errors.GoneError):
+        await cluster.apply(config_map("never-was", "a", {}), None)
