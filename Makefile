@@ -40,6 +40,9 @@ format: $(VENV)/.installed ## Format the code, regenerate the CRD and the refere
 	@$(BIN)/ruff format .
 	@$(BIN)/python -m headway_api.crd
 
+crds: $(VENV)/.installed ## Regenerate what is rendered from the types: crds/, the chart's copy, docs/reference/
+	@$(BIN)/python -m headway_api.crd
+
 cluster: system $(VENV)/.installed ## Start the embedded one-node Kubernetes (built on first use); print how to use it
 	@$(RUN) -m onenode up
 

@@ -66,7 +66,8 @@ def _type(field: Schema) -> str:
 def _prose(field: Schema) -> str:
     entries = [field.get(key) for key in ("items", "additionalProperties")]
     rules = [_rules(node) for node in (field, *entries) if isinstance(node, dict) and "properties" not in node]
-    return " ".join([field["description"], *filter(None, rules)]).replace("|", "\\|")
+    text = " ".join([field["description"], *filter(None, rules)])
+    return text.replace("<", "&lt;").replace("|", "\\|")
 
 
 def _rules(node: Schema) -> str:

