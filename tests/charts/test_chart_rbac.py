@@ -22,7 +22,6 @@ USED = {
     Right(POD.group, POD.plural, "patch"),  # the annotation that makes the kubelet look at its volumes
     Right(POD_EVENT.group, POD_EVENT.plural, "list"),  # why a pod does not start
     Right(EVENT.group, EVENT.plural, "create"),
-    Right(EVENT.group, EVENT.plural, "patch"),
 }
 
 
