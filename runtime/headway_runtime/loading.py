@@ -1,0 +1,79 @@
+"""What the engine thread does before it serves: load the program, resolve its buckets, warm them all."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from headway_api.podconfig import BucketCost, ColdConfig, Knobs
+from headway_api.types import DeviceKind
+
+from headway_runtime import knobs
+from headway_runtime.batching.engine import Deliver, Engine
+from headway_runtime.batching.layout import Layout
+from headway_runtime.buckets import resolve_buckets
+from headway_runtime.errors import FatalError
+from headway_runtime.logs import log
+from headway_runtime.pod import Model, Origin, Pod
+from headway_runtime.program import ProgramError, load_program
+from headway_runtime.protocols.oip import Signature
+from headway_runtime.warmup import refusal, warm
+
+MARKER = "prepared.json"
+
+Hand = Callable[..., None]
+"""Runs a function on the event loop: `hand(function, *args)`."""
+
+
+def origin(directory: Path) -> Origin:
+    """What the prepare step recorded. Raises FatalError when the directory holds no complete program."""
+    try:
+        facts: dict[str, Any] = json.loads((directory / MARKER).read_text())
+    except (OSError, ValueError) as error:
+        raise FatalError(
+            "NotPrepared", f"{directory} holds no prepared program ({error}); the prepare step writes it"
+        ) from None
+    return Origin(digest=facts.get("digest"), torch=facts.get("torch"))
+
+
+def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
+    """Load and warm; progress goes to the pod by way of `hand`.
+
+    Raises FatalError: the program, a bucket, a dimension or the device cannot be honoured, or memory ran out.
+    """
+    config = pod.config
+    device = _device(config)
+    began = time.monotonic()
+    try:
+        program = load_program(directory, dimension_names=config.batching.dimensions or {}, device=device)
+    except ProgramError as error:
+        raise FatalError(error.reason, error.message, condition=error.condition, field=error.field) from error
+    except Exception as error:
+        raise refusal(error, "loading the program") from error
+    buckets = resolve_buckets(program, config.batching.shape_buckets)
+    loaded = time.monotonic()
+    pod.metrics.load_seconds.set(loaded - began)
+    log("program_loaded", seconds=round(loaded - began, 3), buckets=len(buckets.combinations), batch=program.batch)
+    hand(pod.warming, len(buckets.combinations))
+
+    def progress(cost: BucketCost) -> None:
+        hand(pod.warmed, cost)
+
+    with torch.inference_mode():
+        warm(program, buckets, progress)
+    pod.metrics.warm_seconds.set(time.monotonic() - loaded)
+    layout = Layout.of(program)
+    largest = 1 if layout.batch is None else buckets.largest(layout.batch)
+    engine = Engine(program, layout, knobs.resolve(Knobs(), largest).limits, deliver)
+    return Model(engine, layout, Signature(program, layout, buckets), buckets)
+
+
+def _device(config: ColdConfig) -> str:
+    if config.device.kind is DeviceKind.CPU:
+        return "cpu"
+    if not torch.cuda.is_available():
+        message = "spec.device.kind is gpu, and torch finds none here; check spec.device.resourceName and the image"
+        raise FatalError("DeviceUnavailable", message, condition="Accepted", field="spec.device.kind")
+    return "cuda"

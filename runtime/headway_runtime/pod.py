@@ -1,0 +1,168 @@
+"""What this pod is and how far it has come: the one object that the HTTP front, the admin server and the life cycle
+share.
+
+Lives on the event loop, except `progress`, `loaded` and `served`, which hand over from the engine thread.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headway_api.podconfig import BucketCost, BucketReport, ColdConfig, KnobsReport, Phase, Report, Termination
+
+from headway_runtime import knobs
+from headway_runtime.batching.engine import Engine, Outcome, RunRecord
+from headway_runtime.batching.layout import Layout
+from headway_runtime.buckets import Buckets
+from headway_runtime.errors import NotServingError
+from headway_runtime.logs import log
+from headway_runtime.metrics import Metrics
+from headway_runtime.protocols.oip import Signature
+
+STUCK_SECONDS = 120.0  # no run takes this long and 20 times its bucket's measured cost, unless the device hangs
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A loaded program, ready to serve."""
+
+    engine: Engine
+    layout: Layout
+    signature: Signature
+    buckets: Buckets
+
+    def largest_batch(self) -> int:
+        """The largest warmed batch, in rows; 1 when requests run one at a time."""
+        return 1 if self.layout.batch is None else self.buckets.largest(self.layout.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What the prepare step recorded about the artifact."""
+
+    digest: str | None = None
+    torch: str | None = None
+
+
+class Pod:
+    """State and report of one serving process."""
+
+    def __init__(self, config: ColdConfig, metrics: Metrics, origin: Origin) -> None:
+        self.config = config
+        self.metrics = metrics
+        self.origin = origin
+        self.phase = Phase.LOADING
+        self.model: Model | None = None
+        self.failure: Termination | None = None
+        self.settings: knobs.Settings | None = None
+        self.closing = False  # answers carry `connection: close`, the health check says 503
+        self.refusing = False  # new requests are not admitted any more
+        self.in_flight = 0
+        self.requests = 0
+        self.failures = 0
+        self.ids = itertools.count()
+        self._knobs = KnobsReport()
+        self._asked: tuple[str, str] | None = None  # text and hash that wait for the model
+        self._total = 0
+        self._costs: list[BucketCost] = []
+        metrics.revision.info({"model": config.model, "revision": config.revision})
+
+    @property
+    def ready(self) -> bool:
+        """Whether the health check says so."""
+        return self.phase is Phase.READY
+
+    def serving(self) -> tuple[Model, knobs.Settings]:
+        """The model and the knobs in force. Raises NotServingError, saying what the pod is doing instead."""
+        if self.refusing:
+            raise NotServingError("this pod is ending; send the request again")
+        if self.model is None or self.settings is None or self.phase not in (Phase.READY, Phase.DRAINING):
+            raise NotServingError(self.describe())
+        return self.model, self.settings
+
+    def describe(self) -> str:
+        """The phase in words."""
+        if self.failure is not None:
+            return f"this pod cannot serve: {self.failure.reason}: {self.failure.message}"
+        if self.phase is Phase.WARMING:
+            return f"this pod is warming: {len(self._costs)} of {self._total} buckets"
+        return f"this pod is {self.phase.value.lower()}"
+
+    def warming(self, total: int) -> None:
+        """The program is loaded; `total` buckets are to be run."""
+        self.phase = Phase.WARMING
+        self._total = total
+
+    def warmed(self, cost: BucketCost) -> None:
+        """One more bucket was run."""
+        self._costs.append(cost)
+        self.metrics.warmed(cost.sizes, cost.seconds)
+        log("bucket_warm", bucket=cost.sizes, seconds=cost.seconds, warm=len(self._costs), total=self._total)
+
+    def install(self, model: Model) -> None:
+        """Every bucket is warm: obey the newest knobs, or the defaults until there are any, and be ready."""
+        self.model = model
+        self._apply(*(self._asked or ("{}", None)))
+        if self.settings is None:
+            self._apply("{}", None)
+        if self.phase is not Phase.DRAINING:
+            self.phase = Phase.READY
+
+    def knobs_changed(self, text: str, name: str) -> None:
+        """A new knobs file was found."""
+        self._asked = (text, name)
+        if self.model is not None:
+            self._apply(text, name)
+
+    def knobs_failed(self, message: str) -> None:
+        """The knobs file cannot be read; what was in force still is."""
+        self._knobs = self._knobs.model_copy(update={"error": message})
+        log("knobs_rejected", level="warning", error_message=message)
+
+    def served(self, outcomes: Sequence[Outcome], record: RunRecord | None) -> None:
+        """A run ended, or requests left the line: wake whoever waits for them."""
+        for outcome in outcomes:
+            slot: asyncio.Future[object] = outcome.slot
+            if not slot.done():
+                slot.set_result(outcome.result)
+        if record is not None and self.model is not None:
+            self.metrics.ran(self.model.buckets.covering(record.sizes), record.rows, record.seconds)
+
+    def stuck(self) -> bool:
+        """Whether the current run takes longer than any run can."""
+        if self.model is None:
+            return False
+        slowest = max((cost.seconds for cost in self._costs), default=0.0)
+        return self.model.engine.busy_for() > max(STUCK_SECONDS, 20 * slowest)
+
+    def report(self) -> Report:
+        """What this pod says of itself on the admin port."""
+        return Report(
+            model=self.config.model,
+            revision=self.config.revision,
+            phase=self.phase,
+            artifact_digest=self.origin.digest,
+            torch=self.origin.torch,
+            buckets=BucketReport(total=self._total, warm=len(self._costs), costs=list(self._costs)),
+            knobs=self._knobs,
+            failure=self.failure,
+            signature=None if self.model is None else self.model.signature.hash(),
+            requests=self.requests,
+            failures=self.failures,
+        )
+
+    def _apply(self, text: str, name: str | None) -> None:
+        """Obey a knobs file from the next run on, and acknowledge it; a bad one changes nothing."""
+        assert self.model is not None
+        try:
+            asked = knobs.parse(text)
+        except knobs.KnobsError as error:
+            self.knobs_failed(str(error))
+            return
+        settings = knobs.resolve(asked, self.model.largest_batch(), not_batchable=self.model.layout.reason)
+        self.model.engine.apply(settings.limits)
+        self.settings = settings
+        self._knobs = KnobsReport(hash=name, effective=settings.effective, clamped=list(settings.clamped))
+        self.metrics.knobs.info({"hash": name or ""})
+        log("knobs_applied", hash=name, effective=settings.effective, clamped=[c.message for c in settings.clamped])

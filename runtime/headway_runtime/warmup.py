@@ -1,0 +1,75 @@
+"""Run every bucket once before the pod is ready, and record what each costs: the cost curve.
+
+The first run of a shape pays for allocations and kernel choices, so it is run twice and the second is timed, unless
+the first was already long. Inputs are synthetic: zeros for integers and booleans (a valid index of any table), ones
+for the rest.
+"""
+
+import time
+from collections.abc import Callable
+
+import torch
+from headway_api.podconfig import BucketCost
+
+from headway_runtime.buckets import Buckets, Sizes
+from headway_runtime.errors import FatalError
+from headway_runtime.program import Program, TensorSpec
+from headway_runtime.program.datatypes import BY_PROTOCOL
+
+LONG_RUN = 1.0  # seconds: a run this long is timed the first time
+
+
+def warm(program: Program, buckets: Buckets, progress: Callable[[BucketCost], None]) -> None:
+    """Run all combinations, largest first, so that a lack of memory shows at once.
+
+    Raises FatalError `OutOfMemory` or `WarmUpFailed`, naming the bucket.
+    """
+    for sizes in buckets.combinations:
+        try:
+            inputs = [
+                synthetic(spec, shape) for spec, shape in zip(program.inputs, program.input_shapes(sizes), strict=True)
+            ]
+            seconds = _timed(program, inputs)
+            if seconds < LONG_RUN:
+                seconds = _timed(program, inputs)
+        except Exception as error:
+            raise refusal(error, f"bucket {describe(sizes)}") from error
+        progress(BucketCost(sizes=dict(sizes), seconds=round(seconds, 6)))
+
+
+def synthetic(spec: TensorSpec, shape: tuple[int, ...]) -> torch.Tensor:
+    """An input of the right datatype and of this shape."""
+    dtype = BY_PROTOCOL[spec.datatype]
+    return torch.ones(shape, dtype=dtype) if dtype.is_floating_point else torch.zeros(shape, dtype=dtype)
+
+
+def describe(sizes: Sizes) -> str:
+    """A bucket as people read it: `batch=8,sequence=64`; `fixed` for a program without dimensions."""
+    return ",".join(f"{name}={size}" for name, size in sizes.items()) or "fixed"
+
+
+def refusal(error: Exception, doing: str) -> FatalError:
+    """Why loading or warming ended: memory, or what the program itself raised."""
+    if out_of_memory(error):
+        advice = "raise spec.template.resources.limits.memory, or use smaller buckets"
+        return FatalError(
+            "OutOfMemory",
+            f"{doing}: not enough memory: {_first_line(error)}; {advice}",
+            field="spec.template.resources",
+        )
+    return FatalError("WarmUpFailed", f"{doing}: the program raised {type(error).__name__}: {_first_line(error)}")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, of Python, of torch on a CPU or of torch on a GPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _timed(program: Program, inputs: list[torch.Tensor]) -> float:
+    began = time.perf_counter()
+    program.run(inputs)
+    return time.perf_counter() - began
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:500]
