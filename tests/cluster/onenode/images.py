@@ -1,0 +1,172 @@
+"""Headway's own images: built when their inputs changed, loaded when the cluster lacks them.
+
+Every image gets two names: `localhost/headway-NAME:dev`, and one whose tag is the hash of what it was built from.
+Pods that must follow a change use the second, because the same name never means another image.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import containerd_store, instance, node
+from .archive import NOBODY, pack
+from .base import bases
+from .build import S3, VERSITYGW, build
+from .buildah import Buildah, open_buildah
+from .layout import PACKAGE, cache
+from .lock import locked
+from .pip_settings import lent, of_this_machine
+
+REPOSITORY = PACKAGE.parents[2]
+_HELPERS = tuple(f"tests/cluster/images/{name}.py" for name in ("requirements", "install", "cpu_only"))
+_COMMON = ("pyproject.toml", "constraints.txt", "LICENSE", "operator/headway_api", *_HELPERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """`inputs` are the files and folders of the repository that its Containerfile copies."""
+
+    name: str
+    containerfile: str
+    inputs: tuple[str, ...] = ()
+
+
+IMAGES = (
+    Image("operator", "operator/Containerfile", (*_COMMON, "operator/headway_operator")),
+    Image("runtime", "runtime/Containerfile", (*_COMMON, "runtime/headway_runtime")),
+    Image("router", "operator/router.Containerfile"),
+)
+NAMES = (*(image.name for image in IMAGES), "s3")
+
+
+def names_of(name: str, key: str) -> tuple[str, str]:
+    return f"localhost/headway-{name}:dev", f"localhost/headway-{name}:{key}"
+
+
+def files(root: Path, inputs: Sequence[str]) -> Iterator[Path]:
+    """Every file that the inputs name or hold, in a fixed order; no byte code. Raises FileNotFoundError."""
+    for name in inputs:
+        path = root / name
+        if not path.exists():
+            raise FileNotFoundError(f"an image is built from {name}, which is not in {root}")
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        yield from (file for file in found if file.is_file() and "__pycache__" not in file.parts)
+
+
+def content_key(root: Path, image: Image, arguments: Mapping[str, str]) -> str:
+    """Hash of all that decides what is in the image: its inputs and the build's arguments."""
+    key = hashlib.sha256(repr(sorted(arguments.items())).encode())
+    for path in files(root, (image.containerfile, *image.inputs)):
+        key.update(f"\0{path.relative_to(root)}\0".encode())
+        key.update(hashlib.sha256(path.read_bytes()).digest())
+    return key.hexdigest()[:12]
+
+
+def ensure(names: Sequence[str], number: int) -> list[str]:
+    """Build and load what is missing; return both names of each image.
+
+    An instance that is not up gets nothing: the images are built, which is said on stderr. Raises
+    MissingCapabilityError, StepError and what `build` raises.
+    """
+    loaded: list[str] = []
+    up = instance.find(number)
+    if not up:
+        print(f"instance {number} is not up: building only", file=sys.stderr)
+    node_ = Node(number) if up else None
+    with locked(cache() / "images.lock", "another build of images"):
+        wanted = [image for image in IMAGES if image.name in names]
+        if wanted:
+            buildah = open_buildah()
+            try:
+                for image in wanted:
+                    loaded += _ensure(image, buildah, node_)
+            finally:
+                buildah.close()
+        if "s3" in names:
+            loaded += _ensure_s3(node_)
+    return loaded
+
+
+@dataclass(slots=True)
+class Node:
+    """The image store of a running instance."""
+
+    number: int
+
+    def _ctr(self, *args: str) -> list[str]:
+        _, inside = instance.running(self.number)
+        return [*inside, *(str(part) for part in node.CTR), *args]
+
+    def has(self, names: Sequence[str]) -> bool:
+        """Whether all the names are there and mean the same image."""
+        listing = subprocess.run(self._ctr("images", "ls"), check=True, capture_output=True, text=True).stdout
+        digests = {line.split()[0]: line.split()[2] for line in listing.splitlines()[1:]}
+        found = {digests.get(name) for name in names}
+        return None not in found and len(found) == 1
+
+    def contents(self) -> set[str]:
+        """Digests of the blobs that it has."""
+        listing = subprocess.run(self._ctr("content", "ls", "-q"), check=True, capture_output=True, text=True).stdout
+        return set(listing.split())
+
+    def importing(self) -> subprocess.Popen[bytes]:
+        """A running import that reads an archive from its standard input."""
+        layout, inside = instance.running(self.number)
+        command = [*inside, *(str(part) for part in node.import_command(layout)), "-"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sys.stderr)
+
+
+def _ensure(image: Image, buildah: Buildah, to: Node | None) -> tuple[str, str]:
+    arguments = dict(bases(buildah))
+    if image.name == "runtime" and (index := os.environ.get("HEADWAY_TORCH_INDEX")):
+        arguments["TORCH_INDEX"] = index
+    key = content_key(REPOSITORY, image, arguments)
+    names = names_of(image.name, key)
+    layout = cache() / "oci" / image.name
+    try:
+        containerd_store.manifest_of(layout, key)
+    except (OSError, KeyError):
+        _build(image, buildah, arguments, key, layout)
+    if to and not to.has(names):
+        process = to.importing()
+        assert process.stdin
+        sent = containerd_store.write_archive(layout, key, names, to.contents(), process.stdin)
+        process.stdin.close()
+        if process.wait():
+            raise subprocess.CalledProcessError(process.returncode, "ctr images import")
+        print(f"loaded {names[1]}: {sent / 1e6:.1f} MB that the node did not have", file=sys.stderr)
+    return names
+
+
+def _build(image: Image, buildah: Buildah, arguments: Mapping[str, str], key: str, layout: Path) -> None:
+    built = f"localhost/headway-{image.name}:{key}"
+    never_pulled = ["--pull-never"] if arguments["BASE"].startswith("localhost/") else []
+    with lent(of_this_machine()) as volumes:
+        buildah.step(
+            f"image {image.name}",
+            *("build", "--layers", "--isolation", "chroot", *never_pulled, *volumes),
+            *(part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")),
+            *("--tag", built, "--file", REPOSITORY / image.containerfile, REPOSITORY),
+        )
+    layout.mkdir(parents=True, exist_ok=True)
+    buildah.step(f"layers of {image.name}", "push", "--disable-compression", built, f"oci:{layout}:{key}")
+    containerd_store.keep_only(layout, key)
+
+
+def _ensure_s3(to: Node | None) -> tuple[str, str]:
+    build((VERSITYGW,))
+    names = names_of("s3", S3.key()[:12])
+    if to and not to.has(names):
+        archive = pack(VERSITYGW.path(), names, cache() / "s3.tar", user=NOBODY)
+        process = to.importing()
+        assert process.stdin
+        process.stdin.write(archive.read_bytes())
+        process.stdin.close()
+        archive.unlink()
+        if process.wait():
+            raise subprocess.CalledProcessError(process.returncode, "ctr images import")
+    return names
