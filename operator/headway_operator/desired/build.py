@@ -1,0 +1,68 @@
+"""All objects of a ModelDeployment, in the order in which they are applied."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headway_api import names
+
+from headway_operator.desired import model, revision
+from headway_operator.desired.record import controller_revision
+from headway_operator.observed import Object, Observed, Plan, Record, Role, Target
+
+
+def desired_objects(observed: Observed, plan: Plan) -> list[Object]:
+    """What should be there: records before what is rendered from them, what pods mount before pods, the Service last.
+
+    A plan with `hands_off` desires nothing *new*: then nothing may be applied or pruned.
+    """
+    if plan.hands_off:
+        return []
+    resource = observed.resource
+    assert resource.spec is not None
+    records = recorded(observed, plan)
+    live = [(target, records[target.revision]) for target in plan.targets if target.revision in records]
+    roles = noted_roles(records, plan)
+    return [
+        *(controller_revision(resource, record, roles.get(name)) for name, record in sorted(records.items())),
+        *(revision.config_map(resource, record) for _, record in live),
+        model.knobs_config_map(resource, resource.spec),
+        model.service_account(resource),
+        model.network_policy(resource),
+        *(revision.headless_service(resource, record) for _, record in live),
+        *(revision.disruption_budget(resource, record) for _, record in live),
+        *(revision.deployment(resource, record, target.replicas) for target, record in live),
+        model.service(resource),
+    ]
+
+
+def prunable(obj: Object, plan: Plan) -> bool:
+    """Whether an object of ours that is not desired may be deleted: not while its revision lives.
+
+    A revision whose record was deleted by hand cannot be rendered; its pods go on until another takes over.
+    """
+    name = (obj["metadata"].get("labels") or {}).get(names.LABEL_REVISION)
+    return not plan.hands_off and name not in {target.revision for target in plan.targets}
+
+
+def recorded(observed: Observed, plan: Plan) -> dict[str, Record]:
+    """The records as they should be: new ones and pins added, forgotten ones gone."""
+    known = {**observed.records, **{record.name: record for record in plan.new_records}}
+    return {
+        name: replace(record, pin=record.pin or plan.pins.get(name))
+        for name, record in known.items()
+        if name not in plan.forget
+    }
+
+
+def noted_roles(records: Mapping[str, Record], plan: Plan) -> dict[str, Role]:
+    """Revision -> the role to note on its record. Previous stays noted while that one comes back or is a canary."""
+    roles = {target.revision: target.role for target in plan.targets if not target.leaving}
+    if Role.PREVIOUS not in roles.values():
+        roles |= {t.revision: Role.PREVIOUS for t in plan.targets if _was_previous(t, records)}
+    return roles
+
+
+def _was_previous(target: Target, records: Mapping[str, Record]) -> bool:
+    record = records.get(target.revision)
+    returns = target.role in (Role.INCOMING, Role.CANARY) and not target.leaving
+    return returns and record is not None and record.role is Role.PREVIOUS

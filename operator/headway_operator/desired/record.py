@@ -1,0 +1,83 @@
+"""A revision's record: written once when it is first seen, as a ControllerRevision, and rendered from ever after.
+
+A new operator version, a new default or a changed renderer therefore changes no pod. Only two annotations ever change:
+the pinned digest, which is written once, and the role, which is for a restore without status.
+"""
+
+from headway_api import names
+from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig
+from headway_api.revision import Cold
+from headway_api.types import Device
+
+from headway_operator.desired.meta import metadata
+from headway_operator.desired.podtemplate import DEFAULT_DRAIN, pod_template
+from headway_operator.observed import Object, Observed, Record, Resource, Role
+
+
+def new_record(observed: Observed, cold: Cold, *, name: str, base: str, number: int, pin: str | None) -> Record:
+    """The record of a revision that is seen for the first time; everything that its pods need is resolved now."""
+    resource = observed.resource
+    assert resource.spec is not None
+    template = resource.spec.template
+    image = (template and template.runtime_image) or observed.default_image
+    config = ColdConfig(
+        model=resource.name,
+        namespace=resource.namespace,
+        revision=name,
+        artifact=ColdArtifact(uri=cold["artifact"]["uri"]),
+        device=Device.model_validate(cold["device"]),
+        batching=ColdBatching.model_validate(cold.get("batching", {})),
+        drain_timeout=(template and template.drain_timeout) or DEFAULT_DRAIN,
+    )
+    return Record(
+        name=name,
+        base=base,
+        cold=cold,
+        image=image,
+        pod_template=pod_template(resource, cold, revision=name, image=image),
+        config=config.to_json(),
+        number=number,
+        pin=pin,
+    )
+
+
+def controller_revision(resource: Resource, record: Record, role: Role | None) -> Object:
+    """The record as an object; `record_of` is the inverse. `role` is noted when it is Stable or Previous."""
+    noted = role if role in (Role.STABLE, Role.PREVIOUS) else None
+    annotations = {
+        **({names.ANNOTATION_DIGEST: record.pin} if record.pin else {}),
+        **({names.ANNOTATION_ROLE: noted.value} if noted else {}),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": metadata(
+            resource, names.revision_object(resource.name, record.name), revision=record.name, annotations=annotations
+        ),
+        "revision": record.number,
+        "data": {
+            "cold": record.cold,
+            "base": record.base,
+            "image": record.image,
+            "podTemplate": record.pod_template,
+            "config": record.config,
+        },
+    }
+
+
+def record_of(controller_revision: Object) -> Record:
+    """The record in a ControllerRevision of ours. Raises KeyError naming the part that is missing."""
+    meta, data = controller_revision["metadata"], controller_revision["data"]
+    annotations = meta.get("annotations") or {}
+    role = annotations.get(names.ANNOTATION_ROLE)
+    return Record(
+        name=meta["labels"][names.LABEL_REVISION],
+        base=data["base"],
+        cold=data["cold"],
+        image=data["image"],
+        pod_template=data["podTemplate"],
+        config=data["config"],
+        number=controller_revision["revision"],
+        pin=annotations.get(names.ANNOTATION_DIGEST),
+        role=Role(role) if role in set(Role) else None,
+    )

@@ -1,0 +1,83 @@
+"""Which revisions the spec asks for: found among the records, or recorded now.
+
+The digest is not part of a revision's hash, so that pinning a discovered one changes nothing. A digest that the user
+writes is an assertion: equal to the pin it is the same revision, otherwise another content and a revision of its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headway_api import names
+from headway_api.revision import Cold, canary_cold_fields, cold_fields, revision_name
+
+from headway_operator.desired.record import new_record
+from headway_operator.observed import Record
+from headway_operator.plan.facts import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The revisions that the spec asks for, and what has to be recorded for them."""
+
+    stable: str
+    canary: str | None
+    records: Mapping[str, Record]  # all that there are, new ones and new pins included
+    new: tuple[Record, ...]
+    pins: Mapping[str, str]  # revision -> digest to record now
+
+
+def identify(facts: Facts, stable_now: str | None, canary_now: str | None) -> Wanted:
+    """Find or record the revisions of the spec."""
+    assert facts.spec is facts.observed.resource.spec
+    refresh = facts.observed.resource.annotations.get(names.ANNOTATION_REFRESH)
+    known = dict(facts.records)
+    stable = _resolve(facts, known, cold_fields(facts.spec, refresh), facts.spec.artifact.digest, (stable_now,))
+    known[stable.name] = stable
+    canary = None
+    cold = canary_cold_fields(facts.spec, refresh)
+    if facts.spec.canary and cold:
+        canary = _resolve(facts, known, cold, facts.spec.canary.artifact.digest, (canary_now, stable.name))
+        known[canary.name] = canary
+    return Wanted(
+        stable=stable.name,
+        canary=canary.name if canary and canary.name != stable.name else None,
+        records=known,
+        new=tuple(record for name, record in known.items() if name not in facts.records),
+        pins={
+            name: record.pin
+            for name, record in known.items()
+            if name in facts.records and record.pin and record.pin != facts.observed.records[name].pin
+        },
+    )
+
+
+def _resolve(
+    facts: Facts, known: Mapping[str, Record], cold: Cold, digest: str | None, prefer: tuple[str | None, ...]
+) -> Record:
+    base = revision_name(cold)
+    family = sorted((r for r in known.values() if r.base == base), key=lambda r: r.number, reverse=True)
+    by_name = {record.name: record for record in family}
+    if digest is None:
+        present = next((by_name[name] for name in prefer if name in by_name), None)
+        return present or (family[0] if family else _record(facts, known, cold, base, base, None))
+    for record in family:
+        if record.pin == digest:
+            return record
+    if not family:
+        return _record(facts, known, cold, base, base, digest)
+    for record in family:
+        if record.pin is None and not _has_pods(facts, record.name):
+            return replace(record, pin=digest)
+    # A pod of an unpinned revision may have fetched any content already: the digest gets a revision of its own.
+    return _record(facts, known, cold, base, revision_name(cold, salt=digest), digest)
+
+
+def _has_pods(facts: Facts, revision: str) -> bool:
+    return any(pod.revision == revision for pod in facts.observed.pods)
+
+
+def _record(facts: Facts, known: Mapping[str, Record], cold: Cold, base: str, name: str, digest: str | None) -> Record:
+    number = max((record.number for record in known.values()), default=0) + 1
+    # A record that was deleted by hand is written again; what status knows of its content still holds for its pods.
+    pin = digest or facts.before.get(name, {}).get("artifactDigest")
+    return new_record(facts.observed, cold, name=name, base=base, number=number, pin=pin)

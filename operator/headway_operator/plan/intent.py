@@ -1,0 +1,41 @@
+"""The plan as the router of the namespace needs it."""
+
+from headway_api.types import Batching, Queue, Spec
+
+from headway_operator.observed import Observed, Plan, Role
+from headway_operator.router.intent import Backend, Intent
+
+
+def route_intent(observed: Observed, plan: Plan) -> Intent | None:
+    """What the routers should do for this ModelDeployment; None: leave them as they are.
+
+    Every revision with pods has a backend, weight or not: testers pin to it by header, and a rollback needs it at once.
+    """
+    resource = observed.resource
+    if plan.hands_off or resource.spec is None:
+        return None
+    weights = {target.revision: target.weight for target in plan.targets if target.weight}
+    if observed.namespace_full and not weights:
+        return Intent(resource.name)
+    stable = plan.target(Role.STABLE)
+    candidate = plan.target(Role.CANARY) or plan.target(Role.INCOMING)
+    limit = max_requests(resource.spec)
+    return Intent(
+        model=resource.name,
+        stable=stable.revision if stable else None,
+        canary=candidate.revision if candidate else None,
+        weights=weights,
+        backends=tuple(Backend(target.revision, limit) for target in plan.targets),
+    )
+
+
+def max_requests(spec: Spec) -> int:
+    """Requests in flight to one revision that a router allows: what full queues and one run in every pod hold.
+
+    It grows in powers of two with `replicas` and is the same for each revision, because a changed limit makes Envoy
+    build the cluster anew. Pods refuse what they cannot hold; this only bounds what a router keeps for silent pods.
+    """
+    batching = spec.batching or Batching()
+    rows = (batching.queue or Queue()).capacity + (batching.max_batch or 32)
+    replicas = 1 << ((spec.replicas or 1) - 1).bit_length()
+    return int(2 * rows * replicas)
