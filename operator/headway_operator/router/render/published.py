@@ -1,0 +1,107 @@
+"""What a router's files say, as values: which clusters exist, and which of them each model's route names.
+
+Two kinds of clusters. A *plain* cluster holds the pods of one revision. A *role* cluster is an Envoy aggregate of two
+plain ones: the first takes everything while it has a healthy pod, the second takes over when it has none. A role
+cluster's name says what it is made of, so that its meaning never changes under a route that names it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headway_operator.router import intent as intents
+from headway_operator.router.intent import Intent
+
+
+def plain(model: str, revision: str) -> str:
+    """Name of the cluster that holds the pods of one revision."""
+    return f"{model}/{revision}"
+
+
+def role(model: str, revision: str, fallback: str | None) -> str:
+    """Name of the cluster that a weight for `revision` points at."""
+    return plain(model, revision) if fallback is None else f"{plain(model, revision)}+{fallback}"
+
+
+def members(cluster: str) -> tuple[str, ...]:
+    """The plain clusters that a role cluster is made of, in order of priority; () for a plain cluster."""
+    first, _, fallback = cluster.partition("+")
+    return (first, plain(first.partition("/")[0], fallback)) if fallback else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How requests for one model are answered. No weights: 503 NoReadyRevision."""
+
+    stable: str | None = None  # revision behind `x-headway-revision: stable`
+    canary: str | None = None
+    pins: tuple[str, ...] = ()  # revisions that a header or a path may name
+    weights: Mapping[str, int] = field(default_factory=dict)  # revision -> per cent, above 0, sum 100
+    carriers: Mapping[str, str] = field(default_factory=dict)  # revision -> the cluster that its weight points at
+
+    def named(self, model: str) -> frozenset[str]:
+        """Every cluster that must exist for this route to work, members of role clusters included."""
+        pinned = {plain(model, r) for r in (*self.pins, self.stable, self.canary) if r is not None}
+        carriers = set(self.carriers.values())
+        return frozenset(pinned | carriers | {member for carrier in carriers for member in members(carrier)})
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The content of a namespace's router files, and what must be remembered to change it safely.
+
+    Serials grow with every change, so that a version never comes back: a router that still has an old file of the same
+    content cannot be taken for one that has seen the change and its reversal.
+    """
+
+    intents: Mapping[str, Intent] = field(default_factory=dict)  # model -> what it asked for last
+    clusters: Mapping[str, int] = field(default_factory=dict)  # cluster -> max_requests of its circuit breaker
+    routes: Mapping[str, Route] = field(default_factory=dict)  # model -> route
+    clusters_serial: int = 0
+    routes_serial: int = 0
+    confirmed: frozenset[str] = frozenset()  # clusters that every serving router acknowledged since they were published
+    retired: Mapping[str, float] = field(default_factory=dict)  # cluster -> since when no router has a route to it
+
+    def same_files(self, other: "Published") -> bool:
+        """True when nothing differs that the ConfigMap must keep; `confirmed` and `retired` are learned again."""
+        return (self.intents, self.clusters, self.routes) == (other.intents, other.clusters, other.routes)
+
+
+def to_json(published: Published) -> dict[str, Any]:
+    """As kept in the router's ConfigMap."""
+    return {
+        "intents": [intents.to_json(intent) for _, intent in sorted(published.intents.items())],
+        "clusters": dict(sorted(published.clusters.items())),
+        "routes": {model: _route_to_json(route) for model, route in sorted(published.routes.items())},
+        "clustersSerial": published.clusters_serial,
+        "routesSerial": published.routes_serial,
+        "confirmed": sorted(published.confirmed),
+        "retired": dict(sorted(published.retired.items())),
+    }
+
+
+def from_json(value: Mapping[str, Any]) -> Published:
+    """The inverse of `to_json`. Raises KeyError or ValueError when the text is not ours."""
+    return Published(
+        intents={item["model"]: intents.from_json(item) for item in value["intents"]},
+        clusters=value["clusters"],
+        routes={model: _route_from_json(route) for model, route in value["routes"].items()},
+        clusters_serial=value["clustersSerial"],
+        routes_serial=value["routesSerial"],
+        confirmed=frozenset(value["confirmed"]),
+        retired=value["retired"],
+    )
+
+
+def _route_to_json(route: Route) -> dict[str, Any]:
+    return {
+        "stable": route.stable,
+        "canary": route.canary,
+        "pins": list(route.pins),
+        "weights": dict(sorted(route.weights.items())),
+        "carriers": dict(sorted(route.carriers.items())),
+    }
+
+
+def _route_from_json(value: Mapping[str, Any]) -> Route:
+    return Route(value["stable"], value["canary"], tuple(value["pins"]), value["weights"], value["carriers"])
