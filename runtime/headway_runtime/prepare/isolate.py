@@ -1,0 +1,77 @@
+"""Inspection in a short-lived process with limits: what a parser does with a hostile file cannot outlive or outgrow it.
+
+The parent starts ``python -m headway_runtime.prepare.isolate FILE`` with an empty environment; the child limits
+itself before it opens the file, and answers with one JSON document on standard output.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.inspection import Copy, Inspection, inspect
+
+ADDRESS_SPACE = 2 << 30
+CPU_SECONDS = 30
+WALL_SECONDS = 120
+_LIMITS = {
+    resource.RLIMIT_AS: ADDRESS_SPACE,
+    resource.RLIMIT_CPU: CPU_SECONDS,
+    resource.RLIMIT_FSIZE: 0,
+    resource.RLIMIT_CORE: 0,
+    resource.RLIMIT_NOFILE: 32,
+}
+
+
+def inspect_isolated(path: Path) -> Inspection:
+    """Like :func:`inspect`, in a process of its own. Raises Refusal, also when that process dies or exceeds its
+    limits.
+    """
+    environment = {k: v for k, v in os.environ.items() if k in {"PATH", "PYTHONPATH", "LD_LIBRARY_PATH"}}
+    command = [sys.executable, "-s", "-m", __name__, str(path)]
+    try:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=WALL_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as e:
+        raise Refusal("inspector.limits", f"{WALL_SECONDS} s") from e
+    if done.returncode < 0:
+        raise Refusal("inspector.limits", f"the inspector was ended by signal {-done.returncode}")
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError as e:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise Refusal("inspector.malformed", last) from e
+    if "refused" in answer:
+        raise Refusal.restore(**answer["refused"])
+    found = answer["inspection"]
+    found["copies"] = tuple(Copy(**copy) for copy in found["copies"])
+    found["samples"] = tuple(found["samples"])
+    return Inspection(**found)
+
+
+def _answer(path: str) -> dict[str, Any]:
+    try:
+        found = inspect(path)
+    except Refusal as r:
+        return {"refused": r.to_dict()}
+    fields = {name: getattr(found, name) for name in Inspection.__slots__}
+    fields["copies"] = [{name: getattr(c, name) for name in Copy.__slots__} for c in found.copies]
+    return {"inspection": fields}
+
+
+def main() -> None:
+    """The child: limits first, then the file named by the argument."""
+    for kind, value in _LIMITS.items():
+        hard = resource.getrlimit(kind)[1]
+        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (bound, bound))
+    json.dump(_answer(sys.argv[1]), sys.stdout, separators=(",", ":"))
+
+
+if __name__ == "__main__":
+    main()

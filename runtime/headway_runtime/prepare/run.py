@@ -1,0 +1,70 @@
+"""All steps in order, and what stands in the directory when they are done: fetch → digest → inspect → repack →
+marker.
+"""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from headway_runtime.prepare import log, repack
+from headway_runtime.prepare.errors import FetchError
+from headway_runtime.prepare.fetch import MAX_BYTES, fetch
+from headway_runtime.prepare.isolate import inspect_isolated
+
+
+def prepare(
+    uri: str, output: Path, *, pinned: str | None, credentials: Path, max_bytes: int = MAX_BYTES
+) -> dict[str, Any]:
+    """Prepare the artifact at ``uri`` in ``output`` and return the marker: digest, bytes, torch.
+
+    ``pinned`` is ``sha256:<hex>`` or None. A directory that already holds the pinned artifact (or, without a pin,
+    this URI's) is left as it is: a restarted container starts at once. Raises PrepareError.
+    """
+    if (ready := _ready(output, uri, pinned)) is not None:
+        log.event("prepare.reused", digest=ready["digest"])
+        return ready
+    output.mkdir(parents=True, exist_ok=True)
+    (output / repack.MARKER).unlink(missing_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=output))
+    try:
+        artifact = work / "artifact.pt2"
+        log.event("fetch.start", uri=uri)
+        fetched = fetch(uri, artifact, credentials=credentials, max_bytes=max_bytes)
+        if pinned is not None and pinned != fetched.digest:
+            message = (
+                f"the artifact has digest {fetched.digest}, but {pinned} is pinned; pin the new one or restore the file"
+            )
+            raise FetchError("DigestMismatch", message, field="spec.artifact.digest")
+        inspection = inspect_isolated(artifact)
+        log.event(
+            "inspect.done",
+            torch=inspection.torch,
+            nodes=len(inspection.document["nodes"]),
+            weights=inspection.weights_bytes,
+        )
+        repack.repack(inspection, artifact, output)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    facts = {
+        "uri": uri,
+        "digest": fetched.digest,
+        "bytes": fetched.size,
+        "torch": inspection.torch,
+        "weights": inspection.weights_bytes,
+    }
+    repack.mark(output, facts)
+    log.event("prepare.done", **facts)
+    return facts
+
+
+def _ready(output: Path, uri: str, pinned: str | None) -> dict[str, Any] | None:
+    """The marker, when it and what it speaks of are there and are what is asked for."""
+    try:
+        facts: dict[str, Any] = json.loads((output / repack.MARKER).read_bytes())
+        complete = (output / repack.PROGRAM).is_file() and (output / repack.WEIGHTS).stat().st_size == facts["weights"]
+        wanted = facts["digest"] == pinned if pinned else facts["uri"] == uri
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return facts if complete and wanted else None

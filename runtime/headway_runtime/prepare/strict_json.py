@@ -1,0 +1,65 @@
+"""JSON with limits: size, depth, count, integers of 64 bits, no duplicate keys, no NaN. Whatever two readers could
+read differently is refused.
+"""
+
+import json
+import re
+from typing import Any
+
+from headway_runtime.prepare.errors import Refusal
+
+MAX_BYTES = 64 << 20
+MAX_DEPTH = 128
+MAX_CONTAINERS = 4_000_000
+MAX_STRING = 1 << 16
+MAX_INT = 2**63
+
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKETS = re.compile(rb"[\[\]{}]")
+
+
+def parse(data: bytes) -> Any:
+    """The value of UTF-8 JSON text. Raises Refusal ``json.*``."""
+    if (
+        len(data) > MAX_BYTES
+        or data.count(b"[") + data.count(b"{") > MAX_CONTAINERS
+        or data.count(b",") > 2 * MAX_CONTAINERS
+    ):
+        raise Refusal("json.size", f"{len(data)} bytes")
+    _check_depth(data)
+    try:
+        text = data.decode("utf-8")
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
+    except (ValueError, RecursionError) as e:
+        raise Refusal("json.syntax", e) from e
+
+
+def dump(value: Any) -> bytes:
+    """Canonical text: sorted keys, no spaces, ASCII; the same value gives the same bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def _check_depth(data: bytes) -> None:
+    """Before parsing: json's own recursion guard is the interpreter's, not ours."""
+    depth = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", data)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise Refusal("json.size", f"nested more than {MAX_DEPTH} levels")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise Refusal("json.duplicate", sorted({k for k, _ in pairs})[:3])
+    return value
+
+
+def _constant(name: str) -> Any:
+    raise Refusal("json.number", name)
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20 or not -MAX_INT <= (value := int(text)) < MAX_INT:
+        raise Refusal("json.number", text[:40])
+    return value
