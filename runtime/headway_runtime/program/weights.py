@@ -1,0 +1,36 @@
+"""The weights of a prepared program: one read-only mapping of ``weights.bin``, and tensors that view it.
+
+Pages are shared with every other process that maps the file, and a write to a weight, which no checked program makes,
+would stop the process at once instead of changing an answer later.
+"""
+
+import mmap
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headway_runtime.program.datatypes import TORCH
+
+
+def open_weights(path: Path, table: list[dict[str, Any]], device: torch.device) -> dict[str, torch.Tensor]:
+    """Tensors by value name (``w0``, …), shapes and element types as the table says."""
+    everything = _map(path)
+    tensors: dict[str, torch.Tensor] = {}
+    for row in table:
+        record = everything[row["offset"] : row["offset"] + row["bytes"]].view(TORCH[row["dtype"]])
+        tensor = record.as_strided(row["shape"], row["stride"], record.storage_offset() + row["start"])
+        tensors[row["value"]] = tensor if device.type == "cpu" else tensor.to(device)
+    return tensors
+
+
+def _map(path: Path) -> torch.Tensor:
+    """All bytes as a flat uint8 tensor."""
+    if path.stat().st_size == 0:
+        return torch.empty(0, dtype=torch.uint8)
+    with path.open("rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")  # that is the point
+        return torch.frombuffer(mapping, dtype=torch.uint8)
