@@ -1,7 +1,7 @@
 """The kinds of objects that the operator reads and writes, and how to address them at the API server.
 
-`CHILDREN` are the kinds that a pass makes for a ModelDeployment or a router, in the order in which it writes them:
-records before everything that is rendered from them, configuration before the pods that mount it.
+`CHILDREN` are the kinds that a pass makes for a ModelDeployment or a router: records before what is rendered from them,
+configuration before the pods that mount it. Pruning goes the other way round.
 """
 
 from dataclasses import dataclass

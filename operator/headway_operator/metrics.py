@@ -1,6 +1,8 @@
 """The operator's own metrics, in a registry of their own."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+
+disable_created_metrics()
 
 
 class Metrics:

@@ -32,6 +32,12 @@ def ownership(desired: Object, live: Object) -> Ownership:
     return Ownership.STALE if stale else Ownership.FOREIGN
 
 
+def is_controlled_by(obj: Object, controller: Object) -> bool:
+    """Whether the object's controller is this very object."""
+    found = _controller(obj)
+    return found is not None and found["uid"] == controller["metadata"]["uid"]
+
+
 def created_by_post(live: Object) -> bool:
     """Whether the managed fields still hold the entry of the POST by which we created the object."""
     return any(_is_ours_by_update(entry) for entry in live["metadata"].get("managedFields") or [])

@@ -5,7 +5,7 @@ event of the same change. Objects are kept `trimmed`, and found by reference or 
 router that they belong to. Values that come out are shared: read them, never change them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from headway_operator.kinds import Kind, kind_of
@@ -35,6 +35,7 @@ class Store:
     def __init__(self) -> None:
         self._objects: dict[Reference, Object] = {}
         self._owned: dict[Owner, dict[Reference, None]] = {}
+        self._placed: dict[tuple[Kind, str], dict[Reference, None]] = {}
         self._tombstones: dict[Reference, int] = {}  # resource version of the deletion; cleared by the next `replace`
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
@@ -46,11 +47,13 @@ class Store:
         found = (reference for reference in self._owned.get(owner, ()) if reference.kind is kind)
         return [self._objects[reference] for reference in sorted(found, key=lambda reference: reference.name)]
 
-    def all(self, kind: Kind, namespace: str | None = None) -> Iterator[Object]:
-        """All objects of a kind (in a namespace)."""
-        for reference, obj in list(self._objects.items()):
-            if reference.kind is kind and namespace in (None, reference.namespace):
-                yield obj
+    def all(self, kind: Kind, namespace: str) -> list[Object]:
+        """All objects of a kind in a namespace."""
+        return [self._objects[reference] for reference in self._placed.get((kind, namespace), ())]
+
+    def everything(self, kind: Kind) -> list[Object]:
+        """All objects of a kind."""
+        return [obj for reference, obj in self._objects.items() if reference.kind is kind]
 
     def put(self, obj: Object) -> set[Owner]:
         """Take in an object as it is (now or some time ago). Returns the owners to whom this is news."""
@@ -93,6 +96,7 @@ class Store:
 
     def _insert(self, reference: Reference, obj: Object) -> set[Owner]:
         self._objects[reference] = obj
+        self._placed.setdefault((reference.kind, reference.namespace), {})[reference] = None
         owner = _owner(obj)
         if owner is None:
             return set()
@@ -100,7 +104,10 @@ class Store:
         return {owner}
 
     def _forget(self, reference: Reference) -> set[Owner]:
-        if (known := self._objects.pop(reference, None)) is None or (owner := _owner(known)) is None:
+        if (known := self._objects.pop(reference, None)) is None:
+            return set()
+        del self._placed[reference.kind, reference.namespace][reference]
+        if (owner := _owner(known)) is None:
             return set()
         del self._owned[owner][reference]
         if not self._owned[owner]:

@@ -1,0 +1,84 @@
+"""What stands in the way of a pass and no watch tells: objects of others under our names, refusals, an ending namespace.
+
+Kept in memory only: an operator that starts runs into the same obstacles again.
+"""
+
+from collections.abc import Callable, Iterable
+
+from headway_operator.cluster import Cluster
+from headway_operator.kinds import kind_of
+from headway_operator.observed import Object
+from headway_operator.ownership import Ownership, ownership
+from headway_operator.store import Owner
+
+LOOK_AGAIN = 30.0  # seconds between two looks at an object that is in the way
+TRY_AGAIN = 300.0  # seconds after which a refusal is put to the test again
+
+
+class Obstacles:
+    """The obstacles of every ModelDeployment."""
+
+    def __init__(self, cluster: Cluster, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._foreign: dict[Owner, tuple[float, tuple[Object, ...]]] = {}  # when looked; what we wanted to be there
+        self._refused: dict[Owner, tuple[str, int, str, float]] = {}  # UID, generation, message, when
+        self._terminating: dict[Owner, str] = {}  # UID
+
+    async def conflicts(self, owner: Owner) -> tuple[tuple[str, ...], float | None]:
+        """`Kind/name` of objects that are not ours, and the seconds until they should be looked at again."""
+        if owner not in self._foreign:
+            return (), None
+        looked, wanted = self._foreign[owner]
+        if self._clock() - looked >= LOOK_AGAIN:
+            wanted = tuple([desired for desired in wanted if await self._is_foreign(desired)])
+            looked = self._clock()
+            self._foreign.pop(owner)
+            self.met_foreign(owner, wanted)
+        again = looked + LOOK_AGAIN - self._clock() if wanted else None
+        return tuple(sorted(_reference(desired) for desired in wanted)), again
+
+    def met_foreign(self, owner: Owner, wanted: Iterable[Object]) -> None:
+        """These objects could not be made because others have their names."""
+        found = tuple(wanted)
+        looked, known = self._foreign.pop(owner, (0.0, ()))
+        if found:
+            same = set(map(_reference, found)) == set(map(_reference, known))
+            self._foreign[owner] = (looked if same else self._clock(), found)
+
+    def is_in_the_way(self, owner: Owner, desired: Object) -> bool:
+        """Whether somebody else's object has this name, as far as we know."""
+        _, wanted = self._foreign.get(owner, (0.0, ()))
+        return any(_reference(known) == _reference(desired) for known in wanted)
+
+    def met_refusal(self, owner: Owner, md: Object, message: str) -> None:
+        """The API server finds what follows from this generation of the spec invalid."""
+        self._refused[owner] = (md["metadata"]["uid"], md["metadata"]["generation"], message, self._clock())
+
+    def refusal(self, owner: Owner, md: Object) -> str | None:
+        """Why the API server refused what follows from this generation of the spec."""
+        uid, generation, message, time = self._refused.get(owner, ("", 0, "", 0.0))
+        same = (uid, generation) == (md["metadata"]["uid"], md["metadata"]["generation"])
+        return message if same and self._clock() < time + TRY_AGAIN else None
+
+    def met_end_of_namespace(self, owner: Owner, md: Object) -> None:
+        """Nothing can be created in the namespace of this ModelDeployment any more."""
+        self._terminating[owner] = md["metadata"]["uid"]
+
+    def namespace_ends(self, owner: Owner, md: Object) -> bool:
+        """Whether the namespace is being deleted, as far as we know. There is no way back from it."""
+        return bool(self._terminating.get(owner) == md["metadata"]["uid"])
+
+    def forget(self, owner: Owner) -> None:
+        """The ModelDeployment is gone."""
+        for known in (self._foreign, self._refused, self._terminating):
+            known.pop(owner, None)
+
+    async def _is_foreign(self, desired: Object) -> bool:
+        metadata = desired["metadata"]
+        live = await self._cluster.get(kind_of(desired), metadata["namespace"], metadata["name"])
+        return live is not None and ownership(desired, live) is Ownership.FOREIGN
+
+
+def _reference(desired: Object) -> str:
+    return f"{desired['kind']}/{desired['metadata']['name']}"
