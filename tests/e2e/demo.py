@@ -35,6 +35,8 @@ class Narrator:
 def tell(platform: Platform, narrator: Narrator) -> Story:
     """The seven chapters; raises StoryError at the first that does not come true."""
     with narrator.chapter("Publish two versions of a model to the object store") as say:
+        platform.forget(NAMESPACE)
+        platform.namespace(NAMESPACE)
         first, second = platform.publish(NAMESPACE, say)
     with platform.story(NAMESPACE, first) as story:
         with narrator.chapter("kubectl apply: one ModelDeployment, two replicas, shape buckets") as say:

@@ -5,7 +5,9 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -29,13 +31,14 @@ def tokenizer() -> Tokenizer:
     return made
 
 
-def exported(version: int) -> Path:
+def exported(version: int, say: Callable[[str], Any]) -> Path:
     """The `.pt2` of this version; exported when the script or torch has changed since."""
     import torch
 
     key = hashlib.sha256(EXPORT.read_bytes() + torch.__version__.encode()).hexdigest()[:12]
     path = CACHE / f"models-{key}" / f"minilm-{version}.pt2"
     if not path.exists():
+        say(f"exporting version {version} with torch.export (once)")
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part.pt2")
         subprocess.run(

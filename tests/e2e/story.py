@@ -6,10 +6,11 @@ observations, never a verdict; `failures` are those of the whole story.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
@@ -88,8 +89,7 @@ class Story:
     access: Access
     namespace: str
     manifest: Object
-    url: str
-    say: Callable[[str], None] = lambda _: None
+    url: str = ""  # of the model's Service, once it is there
     failures: list[str] = field(default_factory=list)
     requests: int = 0
 
@@ -97,12 +97,24 @@ class Story:
         tokens = models.tokenizer()
         self.bodies = [request_body(tokens, [text]) for text in (*SENTENCES, *SHORT_WORDS)]
         self.sentences = request_body(tokens, SENTENCES)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
 
     # Chapters
 
     def deploy(self) -> Deployed:
         """Apply the manifest, wait until it serves, and ask it which sentences are alike."""
         start = self._apply()
+        service = f"--field-selector=metadata.name={MODEL}"
+        wait_until("the model's Service", lambda: self.access.items(self.namespace, "services", service), seconds=60)
+        self.url = self._open.enter_context(self.access.reach(self.namespace, MODEL))
         resource = self._wait("Ready", "Routed", "UpToDate", seconds=300)
         ready = time.monotonic() - start
         stable = self._revision(resource, "Stable")
