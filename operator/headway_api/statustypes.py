@@ -15,9 +15,9 @@ Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 class StatusModel(BaseModel):
-    """Frozen, camelCase on the wire."""
+    """Frozen, camelCase on the wire; a field that is not here would be dropped by the API server."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
 
 class RevisionStatus(StatusModel):
@@ -40,6 +40,12 @@ class RevisionStatus(StatusModel):
     artifact_uri: str | None = Field(default=None, description="Where its artifact came from.")
     image: str | None = Field(default=None, description="Runtime image that was recorded for it.")
     since: Time | None = Field(default=None, description="When it took its present role.")
+    progressing_since: Time | None = Field(
+        default=None, description="Present while it lacks ready pods: since when; spec.rollout.progressDeadline counts."
+    )
+    leaving: bool | None = Field(
+        default=None, description="true while its pods are kept only until the routers have let go of it."
+    )
 
 
 class KnobsStatus(StatusModel):
@@ -68,11 +74,7 @@ class RolloutStatus(StatusModel):
 
     revision: str | None = Field(default=None, description="The revision that is being brought up.")
     rung: str | None = Field(default=None, description="The rule that decided what is being done now.")
-    step: int | None = Field(default=None, description="The step that is being done, from 1.")
-    steps: int | None = Field(default=None, description="Steps in all.")
-    weight: int | None = Field(
-        default=None, description="Per cent of requests that this step wants for the new version."
-    )
+    weight: int | None = Field(default=None, description="Per cent of requests that the new version should answer now.")
     since: Time | None = Field(default=None, description="When the rollout began.")
     abort: AbortStatus | None = Field(default=None, description="Present once the rollout was given up, and why.")
 
