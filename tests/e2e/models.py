@@ -11,6 +11,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from tests.e2e.cluster_access import StoryError
+
 EXPORT = Path(__file__).resolve().parents[2] / "examples/minilm/export.py"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
 
@@ -41,9 +43,10 @@ def exported(version: int, say: Callable[[str], Any]) -> Path:
         say(f"exporting version {version} with torch.export (once)")
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part.pt2")
-        subprocess.run(
-            [sys.executable, EXPORT, "--version", str(version), str(part)], check=True, stdout=subprocess.DEVNULL
-        )
+        command = [sys.executable, EXPORT, "--version", str(version), str(part)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise StoryError(f"{EXPORT.name} failed: {done.stderr.strip()}")
         part.rename(path)
     return path
 

@@ -121,8 +121,8 @@ def open_platform(say: Say) -> Platform:
         prefix = os.environ.get("HEADWAY_IMAGES")
         if not prefix:
             raise StoryError(
-                "HEADWAY_KUBECONFIG is set, and HEADWAY_IMAGES is not: push the images operator, runtime, router and s3 "
-                "to where the cluster can pull them, and set HEADWAY_IMAGES to their common prefix, as in "
+                "HEADWAY_KUBECONFIG is set, HEADWAY_IMAGES is not: push the images operator, runtime, router and s3 to "
+                "where the cluster can pull them, and set HEADWAY_IMAGES to their common prefix, as in "
                 "registry.example/headway for registry.example/headway-operator:dev"
             )
         say(f"using the cluster of {given}")
