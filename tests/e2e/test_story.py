@@ -1,0 +1,47 @@
+"""The demo's story, asserted: what the README promises, on real pods under real traffic."""
+
+from tests.e2e.platform import Platform
+from tests.e2e.story import Story
+
+NAMESPACE = "headway-story"
+
+
+def test_a_model_is_deployed_tuned_canaried_promoted_and_rolled_back_without_a_failed_request(
+    platform: Platform,
+) -> None:
+    platform.forget(NAMESPACE)
+    platform.namespace(NAMESPACE)
+    first, second = platform.publish(NAMESPACE, print)
+    with platform.story(NAMESPACE, first) as story:
+        _tell(story, first, second)
+    platform.forget(NAMESPACE)
+
+
+def _tell(story: Story, first: dict[str, object], second: dict[str, object]) -> None:
+    deployed = story.deploy()
+    guitar, stocks, unlike, _ = (similarity for _, _, similarity in deployed.similarities)
+    assert guitar > 0.5
+    assert stocks > 0.5
+    assert unlike < 0.3
+    assert len(deployed.pods) == 2
+
+    tuned = story.tune(maxWait="5ms", maxBatch=8)
+    assert (tuned.effective["maxBatch"], tuned.effective["maxWait"]) == (8, "5ms")
+    assert tuned.pods_after == tuned.pods_before == deployed.pods
+    assert tuned.restarts == 0
+
+    canaried = story.canary(second, weight=10, count=2000)
+    assert canaried.candidate != deployed.stable
+    assert abs(canaried.share - 10) <= 2
+
+    promoted = story.promote()
+    assert promoted.stable == canaried.candidate
+    assert promoted.candidate_pods_before <= promoted.pods_after
+    assert promoted.restarts == 0
+
+    back = story.roll_back(first)
+    assert back.stable == deployed.stable
+    assert back.seconds < 10  # not a figure: loading it anew would take longer
+
+    assert story.requests > 2000
+    assert not story.failures
