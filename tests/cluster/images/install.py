@@ -8,7 +8,6 @@ there. Without, it is the wheel of the ordinary index, a CUDA build, which is sl
 
 import importlib.metadata
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ import cpu_only
 
 GPU = re.compile(r"(nvidia|cuda|triton)\b")  # torch's own requirements that a CPU has no use for
 REAL = ("cudart", "cupti")  # NVIDIA's two small libraries that torch calls even without a GPU
-NEVER_USED = ("torch/include", "torch/share", "torch/bin/protoc*", "torch/lib/libtorch_cuda_linalg.so")
 
 
 def main() -> None:
@@ -56,13 +54,6 @@ def slim(site: Path, toolkit: str, pip) -> None:  # type: ignore[no-untyped-def]
         if any(f'extra == "{name}"' in marker.replace("'", '"') for name in REAL):
             pip("--no-deps", requirement.strip())
     cpu_only.main(site)
-    for pattern in NEVER_USED:
-        for path in site.glob(pattern):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for path in site.glob("nvidia/*/include"):
-        shutil.rmtree(path)
-    for path in site.glob("nvidia/*/lib/*.a"):
-        path.unlink()
 
 
 if __name__ == "__main__":

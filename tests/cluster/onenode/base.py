@@ -13,20 +13,17 @@ from .progress import step
 from .requirements import programs
 
 SUITE = "bookworm"  # its Python is 3.11
-RUNTIME_PACKAGES = ("python3", "python3-venv", "ca-certificates")
-COMPILER_PACKAGES = ("gcc", "libc6-dev")  # for the stubs of images/cpu_only.py, in build stages only
+PACKAGES = ("python3", "python3-venv", "ca-certificates")
 NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "var/log")
 SOURCES = (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*"))
 
 
-def bases(buildah: Buildah) -> dict[str, str]:
-    """The build arguments BASE and BUILD_BASE: HEADWAY_BASE_IMAGE if it is set, else images made here, once."""
-    if given := os.environ.get("HEADWAY_BASE_IMAGE"):
-        return {"BASE": given, "BUILD_BASE": given}
-    return {
-        "BASE": _debian(buildah, "headway-base", RUNTIME_PACKAGES),
-        "BUILD_BASE": _debian(buildah, "headway-build-base", RUNTIME_PACKAGES + COMPILER_PACKAGES),
-    }
+def base_image(buildah: Buildah) -> str:
+    """HEADWAY_BASE_IMAGE if it is set, a Debian with Python 3.11; else one that is made here, once."""
+    image = os.environ.get("HEADWAY_BASE_IMAGE") or f"localhost/headway-base:{_key()}"
+    if image.startswith("localhost/headway-base:") and not buildah.has(image):
+        _make(buildah, image)
+    return image
 
 
 def mirror(sources: list[str]) -> str | None:
@@ -38,35 +35,26 @@ def mirror(sources: list[str]) -> str | None:
     return None
 
 
-def _debian(buildah: Buildah, name: str, packages: tuple[str, ...]) -> str:
-    image = f"localhost/{name}:{_key(packages)}"
-    if buildah.has(image):
-        return image
+def _make(buildah: Buildah, image: str) -> None:
     programs(("debootstrap",))
     where = mirror([path.read_text() for path in SOURCES if path.suffix in {".list", ".sources"} and path.exists()])
-    debs = cache() / "debs"
-    debs.mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="base-", dir=cache()))
+    root, log = Path(tempfile.mkdtemp(prefix="base-", dir=cache())), cache() / "images.log"
     try:
-        options = ["--variant=minbase", f"--cache-dir={debs}", f"--include={','.join(packages)}"]
-        step(
-            f"Debian {SUITE} for {name}",
-            ["debootstrap", *options, SUITE, root / "tree", *([where] if where else [])],
-            log=cache() / "images.log",
-        )
+        options = ["--variant=minbase", f"--include={','.join(PACKAGES)}"]
+        target = [SUITE, str(root / "tree"), *([where] if where else [])]
+        step(f"image base: Debian {SUITE} with Python", ["debootstrap", *options, *target], log=log)
         _slim(root / "tree")
-        step(f"packing {name}", ["tar", "-C", root / "tree", "-cf", root / "tree.tar", "."], log=cache() / "images.log")
+        step("image base: packing", ["tar", "-C", root / "tree", "-cf", root / "tree.tar", "."], log=log)
         container = buildah.answer("from", "scratch")
         buildah.answer("add", "--quiet", container, root / "tree.tar", "/")
         buildah.answer("config", "--cmd", "bash", container)
         buildah.answer("commit", "--quiet", "--rm", container, image)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    return image
 
 
-def _key(packages: tuple[str, ...]) -> str:
-    return hashlib.sha256("\n".join((SUITE, *packages, *NOT_NEEDED)).encode()).hexdigest()[:12]
+def _key() -> str:
+    return hashlib.sha256("\n".join((SUITE, *PACKAGES, *NOT_NEEDED)).encode()).hexdigest()[:12]
 
 
 def _slim(tree: Path) -> None:

@@ -5,7 +5,9 @@ Pods that must follow a change use the second, because the same name never means
 """
 
 import hashlib
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +16,7 @@ from pathlib import Path
 
 from . import containerd_store, instance, node
 from .archive import NOBODY, pack
-from .base import bases
+from .base import base_image
 from .build import S3, VERSITYGW, build
 from .buildah import Buildah, open_buildah
 from .layout import PACKAGE, cache
@@ -22,7 +24,7 @@ from .lock import locked
 from .pip_settings import lent, of_this_machine
 
 REPOSITORY = PACKAGE.parents[2]
-_HELPERS = tuple(f"tests/cluster/images/{name}.py" for name in ("requirements", "install", "cpu_only"))
+_HELPERS = tuple(f"tests/cluster/images/{name}.py" for name in ("requirements", "install", "cpu_only", "elf"))
 _COMMON = ("pyproject.toml", "constraints.txt", "LICENSE", "operator/headway_api", *_HELPERS)
 
 
@@ -121,7 +123,8 @@ class Node:
 
 
 def _ensure(image: Image, buildah: Buildah, to: Node | None) -> tuple[str, str]:
-    arguments = dict(bases(buildah))
+    base = base_image(buildah)
+    arguments = {"BASE": base, **({"PYTHON_BASE": base} if image.name == "router" else {})}
     if image.name == "runtime" and (index := os.environ.get("HEADWAY_TORCH_INDEX")):
         arguments["TORCH_INDEX"] = index
     key = content_key(REPOSITORY, image, arguments)
@@ -152,8 +155,26 @@ def _build(image: Image, buildah: Buildah, arguments: Mapping[str, str], key: st
             *(part for name, value in arguments.items() for part in ("--build-arg", f"{name}={value}")),
             *("--tag", built, "--file", REPOSITORY / image.containerfile, REPOSITORY),
         )
-    layout.mkdir(parents=True, exist_ok=True)
-    buildah.step(f"layers of {image.name}", "push", "--disable-compression", built, f"oci:{layout}:{key}")
+    _push(buildah, built, key, layout, f"layers of {image.name}")
+
+
+def _push(buildah: Buildah, built: str, key: str, layout: Path, label: str) -> None:
+    """Write the image into an OCI layout, where `push` skips the layers that are there by their digest.
+
+    It would compress new layers, and so give them another digest than the next push looks for. Therefore new ones are
+    first written as they are, by the `dir:` transport, and moved to where the real push finds them.
+    """
+    diff_ids = json.loads(buildah.answer("inspect", "--type", "image", built))["OCIv1"]["rootfs"]["diff_ids"]
+    if any(not containerd_store.blob(layout, digest).exists() for digest in diff_ids[:-1]):
+        plain = layout.with_name(f"{layout.name}.part")
+        shutil.rmtree(plain, ignore_errors=True)
+        plain.mkdir(parents=True)
+        buildah.step(label, "push", "--disable-compression", built, f"dir:{plain}")
+        (layout / "blobs/sha256").mkdir(parents=True, exist_ok=True)
+        for digest in diff_ids:
+            (plain / digest.removeprefix("sha256:")).rename(containerd_store.blob(layout, digest))
+        shutil.rmtree(plain)
+    buildah.answer("push", "--quiet", built, f"oci:{layout}:{key}")
     containerd_store.keep_only(layout, key)
 
 
