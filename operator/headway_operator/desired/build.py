@@ -21,7 +21,7 @@ def desired_objects(observed: Observed, plan: Plan) -> list[Object]:
     assert resource.spec is not None
     records = recorded(observed, plan)
     live = [(target, records[target.revision]) for target in plan.targets if target.revision in records]
-    roles = noted_roles(records, plan)
+    roles = noted_roles(observed, records, plan)
     return [
         *(controller_revision(resource, record, roles.get(name)) for name, record in sorted(records.items())),
         *(revision.config_map(resource, record) for _, record in live),
@@ -54,9 +54,19 @@ def recorded(observed: Observed, plan: Plan) -> dict[str, Record]:
     }
 
 
-def noted_roles(records: Mapping[str, Record], plan: Plan) -> dict[str, Role]:
-    """Revision -> the role to note on its record. Previous stays noted while that one comes back or is a canary."""
-    roles = {target.revision: target.role for target in plan.targets if not target.leaving}
+def noted_roles(observed: Observed, records: Mapping[str, Record], plan: Plan) -> dict[str, Role]:
+    """Revision -> the role to note on its record.
+
+    Stable is noted once it has served: a restore without status then knows that this is no first deployment. Previous
+    stays noted while that revision comes back or serves as a canary.
+    """
+    served = {name for name, record in observed.records.items() if record.role is Role.STABLE}
+    served |= {name for name, weight in (observed.route.weights or {}).items() if weight}
+    roles = {
+        target.revision: target.role
+        for target in plan.targets
+        if not target.leaving and (target.role is not Role.STABLE or target.revision in served)
+    }
     if Role.PREVIOUS not in roles.values():
         roles |= {t.revision: Role.PREVIOUS for t in plan.targets if _was_previous(t, records)}
     return roles

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headway_api import names
+from headway_api.conditions import Reason
 from headway_api.revision import Cold, canary_cold_fields, cold_fields, revision_name
 
 from headway_operator.desired.record import new_record
@@ -56,10 +57,11 @@ def _resolve(
 ) -> Record:
     base = revision_name(cold)
     family = sorted((r for r in known.values() if r.base == base), key=lambda r: r.number, reverse=True)
-    by_name = {record.name: record for record in family}
     if digest is None:
-        present = next((by_name[name] for name in prefer if name in by_name), None)
-        return present or (family[0] if family else _record(facts, known, cold, base, base, None))
+        sound = {record.name: record for record in family if not _is_refuted(facts, record)}
+        present = next((sound[name] for name in (*prefer, *sound) if name in sound), None)
+        fresh = revision_name(cold, salt=str(_next_number(known))) if base in known else base
+        return present or _record(facts, known, cold, base, fresh, None)
     for record in family:
         if record.pin == digest:
             return record
@@ -72,12 +74,26 @@ def _resolve(
     return _record(facts, known, cold, base, revision_name(cold, salt=digest), digest)
 
 
+def _is_refuted(facts: Facts, record: Record) -> bool:
+    """Whether a pin that only a user asserted is wrong: nobody was ever served by it, and its pods found other bytes.
+
+    A revision that served keeps its pin: other bytes behind its URI are for `headway.dev/refresh` to take.
+    """
+    if record.role or facts.ready_of(record.name) or facts.acked_of(record.name):
+        return False
+    pods = (pod for pod in facts.observed.pods if pod.revision == record.name and pod.termination)
+    return any(pod.termination and pod.termination.reason == Reason.DIGEST_MISMATCH for pod in pods)
+
+
+def _next_number(known: Mapping[str, Record]) -> int:
+    return max((record.number for record in known.values()), default=0) + 1
+
+
 def _has_pods(facts: Facts, revision: str) -> bool:
     return any(pod.revision == revision for pod in facts.observed.pods)
 
 
 def _record(facts: Facts, known: Mapping[str, Record], cold: Cold, base: str, name: str, digest: str | None) -> Record:
-    number = max((record.number for record in known.values()), default=0) + 1
     # A record that was deleted by hand is written again; what status knows of its content still holds for its pods.
     pin = digest or facts.before.get(name, {}).get("artifactDigest")
-    return new_record(facts.observed, cold, name=name, base=base, number=number, pin=pin)
+    return new_record(facts.observed, cold, name=name, base=base, number=_next_number(known), pin=pin)

@@ -81,10 +81,9 @@ def assign(facts: Facts, wanted: Wanted) -> Roles:
 
 
 def has_served(facts: Facts, stable: str) -> bool:
-    """Whether the stable revision answers, or ever answered, anybody. In doubt yes."""
-    if facts.acked or facts.ready_of(stable):
-        return True
-    return facts.observed.route.weights is None and not facts.before
+    """Whether anybody was ever answered: the record says so where routers and status have no memory of it."""
+    record = facts.records.get(stable)
+    return bool(facts.acked or facts.ready_of(stable) or (record and record.role is Role.STABLE))
 
 
 def _takes_over(facts: Facts, wanted: Wanted, stable: str) -> bool:

@@ -10,7 +10,7 @@ from headway_api.conditions import Reason
 
 from headway_operator.observed import Role
 from headway_operator.plan.facts import Facts, pods_for
-from headway_operator.plan.roles import Roles
+from headway_operator.plan.roles import Roles, has_served
 
 Weights = dict[str, int]
 
@@ -33,7 +33,7 @@ def wanted_weights(facts: Facts, roles: Roles) -> Weights:
 def _held(facts: Facts, roles: Roles) -> Weights:
     """What was confirmed, but what has lost its role and its last ready pod leaves its weight to the stable."""
     if not facts.acked:
-        return {}
+        return {roles.stable: 100} if has_served(facts, roles.stable) else {}
     held = {
         name: weight
         for name, weight in facts.acked.items()

@@ -63,15 +63,14 @@ def rollout(view: View) -> Object | None:
 
 
 def last_failure(view: View) -> Object | None:
-    """The newest failure of a pod, kept after the pod is gone; None while there was none."""
+    """The newest failure of a pod, of the newest revision that has one; kept after the pod is gone. None: never any."""
     before: Object | None = view.before.get("lastFailure")
-    found = [
-        _failure(view, before, target.revision, failure)
-        for target in view.plan.targets
-        for pod in view.pods(target.revision)
-        if (failure := explain_pod(pod, view.records.get(target.revision)))
-    ]
-    return max(found, key=lambda failure: (failure["time"], failure["pod"]), default=before)
+    for target in sorted(view.plan.targets, key=lambda target: target.revision not in view.newest):
+        record = view.records.get(target.revision)
+        found = [failure for pod in view.pods(target.revision) if (failure := explain_pod(pod, record))]
+        if found:
+            return _failure(view, before, target.revision, max(found, key=lambda failure: failure.time or 0.0))
+    return before
 
 
 def _failure(view: View, before: Object | None, revision: str, failure: Failure) -> Object:

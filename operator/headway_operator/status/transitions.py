@@ -66,6 +66,8 @@ def _conditions(before: Object, after: Object) -> Iterator[tuple[str, str, str]]
             condition["reason"],
         ):
             continue
+        if condition["status"] == "True" and condition["type"] == ConditionType.ROUTED:
+            continue  # `_weights` says to what
         if condition["status"] == "True":
             yield "Normal", condition["reason"], condition["message"]
         elif condition["reason"] not in _ORDINARY:
