@@ -81,7 +81,7 @@ def resolve(knobs: Knobs, largest_batch: int, *, not_batchable: str | None = Non
 
 
 async def watch(path: Path, changed: Callable[[str, str], None], failed: Callable[[str], None]) -> None:
-    """Call `changed(text, hash)` for the file as it is now and after each change; `failed(message)` if it is unreadable.
+    """Call `changed(text, hash)` with the file as it is and after each change, `failed(message)` if it is unreadable.
 
     Runs until cancelled.
     """

@@ -1,10 +1,8 @@
 """What the engine thread does before it serves: load the program, resolve its buckets, warm them all."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from headway_api.podconfig import BucketCost, ColdConfig, Knobs
@@ -16,26 +14,13 @@ from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import resolve_buckets
 from headway_runtime.errors import FatalError
 from headway_runtime.logs import log
-from headway_runtime.pod import Model, Origin, Pod
+from headway_runtime.pod import Model, Pod
 from headway_runtime.program import ProgramError, load_program
 from headway_runtime.protocols.oip import Signature
 from headway_runtime.warmup import refusal, warm
 
-MARKER = "prepared.json"
-
 Hand = Callable[..., None]
 """Runs a function on the event loop: `hand(function, *args)`."""
-
-
-def origin(directory: Path) -> Origin:
-    """What the prepare step recorded. Raises FatalError when the directory holds no complete program."""
-    try:
-        facts: dict[str, Any] = json.loads((directory / MARKER).read_text())
-    except (OSError, ValueError) as error:
-        raise FatalError(
-            "NotPrepared", f"{directory} holds no prepared program ({error}); the prepare step writes it"
-        ) from None
-    return Origin(digest=facts.get("digest"), torch=facts.get("torch"))
 
 
 def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:

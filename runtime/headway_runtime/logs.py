@@ -19,11 +19,10 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, without its end."""
-        fields: dict[str, Any] = getattr(record, "fields", None) or {
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        event = record.getMessage() if hasattr(record, "fields") else "log"
+        fields: dict[str, Any] | None = getattr(record, "fields", None)
+        event = "log" if fields is None else record.getMessage()
+        if fields is None:
+            fields = {"logger": record.name, "message": record.getMessage()}
         line = {"time": _timestamp(record.created), "level": record.levelname.lower(), "event": event, **fields}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)

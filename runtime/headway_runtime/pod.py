@@ -18,6 +18,7 @@ from headway_runtime.buckets import Buckets
 from headway_runtime.errors import NotServingError
 from headway_runtime.logs import log
 from headway_runtime.metrics import Metrics
+from headway_runtime.origin import Origin
 from headway_runtime.protocols.oip import Signature
 
 STUCK_SECONDS = 120.0  # no run takes this long and 20 times its bucket's measured cost, unless the device hangs
@@ -35,14 +36,6 @@ class Model:
     def largest_batch(self) -> int:
         """The largest warmed batch, in rows; 1 when requests run one at a time."""
         return 1 if self.layout.batch is None else self.buckets.largest(self.layout.batch)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """What the prepare step recorded about the artifact."""
-
-    digest: str | None = None
-    torch: str | None = None
 
 
 class Pod:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from headway_runtime import logs, processors
 from headway_runtime.errors import FatalError
+from headway_runtime.origin import read_origin
 
 MESSAGE_LIMIT = 3000  # characters; the kubelet keeps 4096 bytes of a termination message
 
@@ -55,6 +56,7 @@ def read_config(path: Path) -> ColdConfig:
 
 def _serve(arguments: argparse.Namespace) -> Termination | None:
     config = read_config(arguments.config)
+    origin = read_origin(arguments.model)
     threads = processors.compute_threads(processors.cpu_limit())
     processors.limit_threads(threads)
 
@@ -64,14 +66,13 @@ def _serve(arguments: argparse.Namespace) -> Termination | None:
     import uvloop
 
     from headway_runtime.life import Life, Options
-    from headway_runtime.loading import origin
     from headway_runtime.metrics import Metrics
     from headway_runtime.pod import Pod
     from headway_runtime.server import listen
 
     torch.set_num_threads(threads)
     logs.log("starting", model=config.model, revision=config.revision, threads=threads, torch=torch.__version__)
-    pod = Pod(config, Metrics(), origin(arguments.model))
+    pod = Pod(config, Metrics(), origin)
     options = Options(
         model=arguments.model,
         knobs=arguments.knobs,

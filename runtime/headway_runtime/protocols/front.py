@@ -85,14 +85,15 @@ class Front:
                 pod.metrics.latency.observe(time.monotonic() - began)
             except RequestError as error:
                 status, body, extra = error.status, error_body(str(error)), self._refusal(error)
+            except GoneError:
+                pod.metrics.rejections.labels("client_gone").inc()
+                return
             except Exception as error:
                 log("request_failed", level="error", error=error)
                 pod.metrics.rejections.labels("internal").inc()
                 status, body = 500, error_body(f"internal error: {type(error).__name__}; the pod's log has more")
             self._count(status)
             await self._send(send, status, body, extra)
-        except GoneError:
-            pod.metrics.rejections.labels("client_gone").inc()
         finally:
             pod.in_flight -= 1
 

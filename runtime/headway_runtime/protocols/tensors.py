@@ -28,7 +28,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def decode(name: str, datatype: str, shape: Sequence[int], data: object) -> Array:
-    """An array of `shape`. Raises InvalidRequestError naming the input when the data is not of this datatype or shape."""
+    """An array of `shape`. Raises InvalidRequestError naming the input when the data does not fit."""
     wanted = NUMPY.get(datatype)
     if wanted is None:
         raise InvalidRequestError(f"input {name!r}: {no_json(datatype)}")

@@ -1,0 +1,28 @@
+"""What the prepare step recorded beside the program it wrote."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headway_runtime.errors import FatalError
+
+MARKER = "prepared.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The artifact's digest (`sha256:<hex>`) and the torch version that exported it."""
+
+    digest: str | None = None
+    torch: str | None = None
+
+
+def read_origin(directory: Path) -> Origin:
+    """Read the marker. Raises FatalError `NotPrepared` when the directory holds no complete program."""
+    try:
+        facts: dict[str, Any] = json.loads((directory / MARKER).read_text())
+    except (OSError, ValueError) as error:
+        message = f"{directory} holds no prepared program ({error}); the prepare step writes it"
+        raise FatalError("NotPrepared", message) from None
+    return Origin(digest=facts.get("digest"), torch=facts.get("torch"))
