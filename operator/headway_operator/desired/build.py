@@ -36,12 +36,12 @@ def desired_objects(observed: Observed, plan: Plan) -> list[Object]:
 
 
 def prunable(obj: Object, plan: Plan) -> bool:
-    """Whether an object of ours that is not desired may be deleted: not while its revision lives.
+    """Whether an object of ours that is not desired may be deleted: not while its revision should have pods.
 
-    A revision whose record was deleted by hand cannot be rendered; its pods go on until another takes over.
+    A revision whose record was deleted by hand cannot be rendered; its pods go on until another has taken over.
     """
     name = (obj["metadata"].get("labels") or {}).get(names.LABEL_REVISION)
-    return not plan.hands_off and name not in {target.revision for target in plan.targets}
+    return not plan.hands_off and name not in {target.revision for target in plan.targets if target.replicas}
 
 
 def recorded(observed: Observed, plan: Plan) -> dict[str, Record]:
