@@ -1,0 +1,114 @@
+"""The command line on a laptop: the pod's own processes, prepare included, and what they say when they refuse."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from headway_runtime import local
+from headway_runtime.cli import app
+from typer.testing import CliRunner
+
+from tests.unit.pod_process import free_port, question
+from tests.unit.small_models import Encoder, export
+
+MANIFEST = """
+apiVersion: serving.headway.dev/v1alpha1
+kind: ModelDeployment
+metadata: {name: sentiment}
+spec:
+  artifact: {uri: s3://models/elsewhere.pt2}
+  device: {kind: cpu}
+  batching: {maxBatch: 2, maxWait: 0ms, shapeBuckets: {batch: [1, 4], sequence: [8]}, dimensions: {sequence: ids.1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(Encoder, tmp_path_factory.mktemp("local") / "My_Model.pt2")
+
+
+def test_inspect_says_what_a_program_is_and_refuses_what_is_none(artifact: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+    accepted = runner.invoke(app, ["inspect", str(artifact), "--json"])
+    assert accepted.exit_code == 0
+    assert [i["name"] for i in json.loads(accepted.stdout)["inputs"]] == ["ids", "mask"]
+    (tmp_path / "no.pt2").write_text("no program")
+    refused = runner.invoke(app, ["inspect", str(tmp_path / "no.pt2")])
+    assert refused.exit_code == 1
+    assert "refused" in refused.stdout
+
+
+def test_serve_answers_under_the_manifests_name_and_rules_and_leaves_nothing_behind(
+    artifact: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "md.yaml").write_text(MANIFEST)
+    port, admin = free_port(), free_port()
+    options = ["--manifest", str(tmp_path / "md.yaml"), "--port", str(port), "--admin-port", str(admin)]
+    program = "import sys, headway_runtime.cli as c; c.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "serve", str(artifact), *options],
+        stderr=subprocess.DEVNULL,
+        env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )
+    try:
+        with httpx.Client(timeout=10) as client:
+            wait_until_ready(client, f"http://127.0.0.1:{port}/v2/health/ready", process)
+            report = client.get(f"http://127.0.0.1:{admin}/report").json()
+            answer = client.post(f"http://127.0.0.1:{port}/v2/models/sentiment/infer", json=question([[1, 2]]))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert report["knobs"]["effective"]["maxBatch"] == 2
+    assert report["buckets"]["total"] == 2
+    assert answer.status_code == 200
+    assert [p.name for p in tmp_path.iterdir()] == ["md.yaml"]
+
+
+def wait_until_ready(client: httpx.Client, url: str, process: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + 90
+    while time.monotonic() < end:
+        assert process.poll() is None
+        try:
+            if client.get(url).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError("not ready in 90 s")
+
+
+def test_serve_says_why_an_artifact_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "no.pt2").write_text("no program")
+    refused = CliRunner().invoke(app, ["serve", str(tmp_path / "no.pt2")])
+    assert refused.exit_code == 1
+    assert "ArtifactVerified=False/" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("kind: Deployment", "no document of kind ModelDeployment"),
+        ("[", "ParserError"),
+        (MANIFEST.replace("maxBatch: 2", "maxBatch: 0"), "spec.batching.maxBatch"),
+        (MANIFEST.replace("metadata: {name: sentiment}", ""), "metadata"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_said(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "md.yaml").write_text(text)
+    with pytest.raises(local.LocalError, match=says):
+        local.read_manifest(tmp_path / "md.yaml")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("My_Model.pt2", "my-model"), ("2nd.pt2", "model-2nd"), ("___.pt2", "model"), ("ok.pt2", "ok")]
+)
+def test_without_a_manifest_the_files_name_names_the_model(tmp_path: Path, file: str, name: str) -> None:
+    assert local.write_files(tmp_path, tmp_path / file, None).model == name
