@@ -22,6 +22,8 @@ INTRODUCED: Mapping[tuple[str, ...], Any] = {
     ("template", "drainTimeout"): 60.0,
 }
 _DURATIONS = {("template", "drainTimeout")}
+# Users' own keys and the scheduler's own language: an empty value means something there (`nodeSelector: {disk: ""}`)
+_VERBATIM = {("template", name) for name in ("affinity", "nodeSelector", "podAnnotations", "podLabels")}
 
 
 def cold_fields(spec: Spec, refresh: str | None = None) -> Cold:
@@ -64,6 +66,8 @@ def _prune(value: Any, path: tuple[str, ...]) -> Any:
     """Drop what is absent, empty or equal to its introduced default; spell durations canonically."""
     if path in _DURATIONS:
         value = parse_duration(value, ".".join(("spec", *path)))
+    if path in _VERBATIM:
+        return value
     if isinstance(value, dict):
         kept = {k: _prune(v, (*path, k)) for k, v in value.items()}
         return {

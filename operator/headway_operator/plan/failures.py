@@ -31,9 +31,10 @@ class Failure:
 
 def explain(observed: Observed, records: Mapping[str, Record], revision: str) -> Failure | None:
     """The failure of the first pod (by name) of a revision that has one; None while all is well or unknown."""
-    if missing := _missing_secret(observed, records.get(revision)):
-        return missing
     pods = sorted((p for p in observed.pods if p.revision == revision and not p.terminating), key=lambda pod: pod.name)
+    missing = _missing_secret(observed, records.get(revision))
+    if missing and not all(pod.ready for pod in pods):
+        return missing
     for pod in pods:
         if failure := explain_pod(pod, records.get(revision)):
             return failure
