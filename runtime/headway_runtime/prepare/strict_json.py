@@ -3,6 +3,7 @@ read differently is refused.
 """
 
 import json
+import math
 import re
 from typing import Any
 
@@ -29,7 +30,9 @@ def parse(data: bytes) -> Any:
     _check_depth(data)
     try:
         text = data.decode("utf-8")
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
+        return json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float
+        )
     except (ValueError, RecursionError) as e:
         raise Refusal("json.syntax", e) from e
 
@@ -57,6 +60,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> Any:
     raise Refusal("json.number", name)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise Refusal("json.number", text[:40])
+    return value
 
 
 def _integer(text: str) -> int:

@@ -1,0 +1,253 @@
+"""Derive the list of operators a program may use from the dispatcher of the installed torch, by the rules below.
+
+    python tests/hostile/derive_operators.py            compare with the list in the package and explain each difference
+    python tests/hostile/derive_operators.py --write    rewrite the list
+    python tests/hostile/derive_operators.py --audit    print every operator left out, with the reason
+
+Default deny: an operator is on the list when no rule speaks against it. What a program may do is compute on its
+inputs; so nothing that reads or writes files, prints, draws random numbers, trains, returns uninitialised memory,
+reaches into storage, or belongs to a vendor's kernels, to sparse, nested or old quantised tensors. In-place operators
+follow their functional form: the inspector tracks what they write to. Operators that died in a fuzz run are named one
+by one.
+"""
+
+import argparse
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import torch
+import torch.ao.quantization.fx._decomposed  # registers the quantized_decomposed operators
+
+LIST = Path(__file__).parents[2] / "runtime/headway_runtime/prepare/operators_2_15.txt"
+
+# Families by patterns in the operator's name (separated by spaces), each with the reason it is left out.
+FAMILIES: dict[str, str] = {
+    "reads files, prints or tests": r"""
+        from_file _print _test _debug manual_seed _sobol
+    """,
+    "draws random numbers": r"""
+        bernoulli dropout rand normal_$ ^normal rrelu cauchy geometric exponential log_normal multinomial
+        poisson$ binomial standard_gamma dirichlet _sample fractional ^native_dropout
+    """,
+    "belongs to training": r"""
+        backward _jvp _amp _fused_ _foreach retain requires_grad output_nr _grad\b ^grad$ is_leaf fake_quant
+        ctc_loss make_dual unpack_dual _fw_ batch_norm_ get_gradients lift$
+    """,
+    "is a vendor's kernel": r"""
+        cuda cudnn miopen mkldnn mkl mps xnnpack nnpack vulkan fbgemm thnn _triton _flash efficient_attention
+        _cslt _nnpack _transformer _native_multi _cufft fused_moe
+    """,
+    "is for old quantised tensors": r"""
+        ^quantize dequantize quantized _quant qint int_repr q_scale q_zero q_per qscheme choose_qparams
+        _saturate _wrapped _weight_int _dyn_quant _empty_affine _empty_per _make_per
+    """,
+    "is for sparse or nested tensors": r"""
+        sparse csr csc bsr bsc coo nested jagged dense_dim to_dense to_padded _spdiags segment coalesce hspmm
+        sspaddmm ^smm$ ^(ccol_|col_|crow_|row_)?indices$ ^values$ _packed pack_
+    """,
+    "reaches into storage or metadata": r"""
+        storage ^set_ ^_set resize functional_tensor pin_memory is_pinned record_stream reshape_alias _version
+        ^data$ _lazy _sync rename names is_set_to swap_
+    """,
+    "asks about a tensor instead of computing": r"""
+        ^is_ can_cast result_type promote_types allclose ^equal$ ^dim$ ^size$ ^stride$ ^numel$ get_device
+        _has_same sym_is_ hash_tensor ^hash
+    """,
+    "copies a view; no export writes it": r"""
+        _copy$
+    """,
+    "counts data into bins whose number the data decide": r"""
+        histogram bincount histc
+    """,
+    "returns uninitialised memory": r"""
+        ^empty ^new_empty ^_empty
+    """,
+    "has too few checks of its arguments": r"""
+        ^lstm ^gru rnn embedding_bag unpool pdist rowwise embedding_renorm slow_conv conv_depthwise3d
+        convolution_overrideable multi_margin multilabel_margin nll_loss_forward nll_loss2d_forward linalg_ldl
+        geqrf orgqr ormqr linalg_householder lu_unpack lu_solve triangular_solve kaiser_window combinations
+        mvlgamma linalg_eig$ linalg_eigvals$ ^gradient
+    """,
+}
+
+# One by one, each with its reason.
+DENIED: dict[str, str] = {
+    "aten.native_batch_norm.default": "died in a fuzz run on statistics of the wrong size; export writes batch_norm",
+    "aten.repeat_interleave.self_Tensor": "died in a fuzz run on negative repeats",
+    "aten.norm_except_dim.default": "belongs to training",
+    "aten.flatten_dense_tensors.default": "belongs to training",
+    "aten.unflatten_dense_tensors.default": "belongs to training",
+    "aten.native_norm.default": "is for sparse or nested tensors",
+    "aten.native_norm.ScalarOpt_dim_dtype": "is for sparse or nested tensors",
+    "aten._convolution.deprecated": "is deprecated",
+    "aten.as_strided_.default": "reaches into storage or metadata",
+    "aten.range.default": "is deprecated",
+    "aten.range.step": "is deprecated",
+}
+
+# Against a rule, each with the reason: real models need them, and the inspector checks their arguments.
+ALLOWED: dict[str, str] = {
+    "aten.to.dtype_layout": "what .to() becomes in transformers' models",
+    "aten.dropout.default": "in inference form only (preconditions)",
+    "aten.lstm.input": "in inference form, the number of weights checked (preconditions)",
+    "aten.gru.input": "in inference form, the number of weights checked (preconditions)",
+    "aten.scaled_dot_product_attention.default": "attention; dropout must be 0 (preconditions)",
+    "aten.lift_fresh_copy.default": "what a tensor literal in forward becomes",
+    "aten._unsafe_view.default": "a view in decomposed programs; tracked as one",
+    "aten.copy.default": "functional form of copy_",
+    "aten.copy_.default": "assignment to a slice",
+    "aten.pow_.Tensor": "in place; its functional form is pow.Tensor_Tensor",
+    "aten.transpose_.default": "in place; its functional form is transpose.int",
+    "aten._to_copy.default": "what .to() becomes in decomposed programs",
+    "aten.index_copy.default": "index, not a copy of a view",
+    "aten.index_copy_.default": "index, not a copy of a view",
+    "aten._assert_scalar.default": "an assertion",
+    "aten._assert_tensor_metadata.default": "an assertion",
+    "aten.sym_constrain_range.default": "an assertion",
+    "aten.sym_constrain_range_for_size.default": "an assertion",
+    "aten.quantile.default": "statistics, not quantisation",
+    "aten.quantile.scalar": "statistics, not quantisation",
+    "aten.nanquantile.default": "statistics, not quantisation",
+    "aten.nanquantile.scalar": "statistics, not quantisation",
+    "aten.grid_sampler_2d.default": "sampling of an image, not of a distribution",
+    "aten.grid_sampler_3d.default": "sampling of an image, not of a distribution",
+    "aten.grid_sampler.default": "sampling of an image, not of a distribution",
+    "aten.isfinite.default": "computes",
+}
+
+_PRIVATE_ALLOWED = """
+    _softmax _log_softmax _to_copy _native_batch_norm_legit_no_training _adaptive_avg_pool2d
+    _adaptive_avg_pool3d _trilinear _cdist_forward _local_scalar_dense _int_mm _shape_as_tensor
+    _upsample_bilinear2d_aa _upsample_bicubic2d_aa _conj _conj_physical _neg_view _convolution
+"""
+PRIVATE_ALLOWED = frozenset(_PRIVATE_ALLOWED.split())
+BITWISE = {"__and__", "__or__", "__xor__", "__lshift__", "__rshift__"}
+SPECIAL_ALLOWED = {
+    "special_erf",
+    "special_expit",
+    "special_softmax",
+    "special_log_softmax",
+    "special_logsumexp",
+    "special_exp2",
+}
+_STRINGS = """
+    approximate rounding_mode padding mode equation norm interpolation reduce indexing ord UPLO side assert_msg
+    padding_mode p driver
+"""
+STRINGS = frozenset(_STRINGS.split())
+QUANTIZED_DECOMPOSED = (
+    "quantize_per_tensor.default quantize_per_tensor.tensor dequantize_per_tensor.default dequantize_per_tensor.tensor "
+    "quantize_per_channel.default dequantize_per_channel.default choose_qparams.tensor "
+    "choose_qparams_per_token.default quantize_per_token.default dequantize_per_token.default"
+)
+
+
+def derive() -> tuple[dict[str, str], dict[str, str]]:
+    """(schema by operator on the list, reason by operator left out)."""
+    dispatched = set(torch._C._dispatch_get_all_op_names())
+    schemas = {_key(s): s for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::")}
+    reasons = {key: reason for key, schema in schemas.items() if (reason := _reason(key, schema, dispatched))}
+    for key in schemas:  # in-place operators follow their functional form
+        functional = _functional(key)
+        if (
+            functional
+            and key not in reasons
+            and key not in ALLOWED
+            and reasons.get(functional, "" if functional in schemas else "it")
+        ):
+            reasons[key] = f"in place, and {functional} is not on the list"
+    allowed = {key: str(schema) for key, schema in schemas.items() if key not in reasons}
+    for short in QUANTIZED_DECOMPOSED.split():
+        name, overload = short.split(".")
+        found = getattr(getattr(torch.ops.quantized_decomposed, name, None), overload, None)
+        if found is not None:
+            allowed[f"quantized_decomposed.{short}"] = str(found._schema)
+    return allowed, reasons
+
+
+def _key(schema: torch.FunctionSchema) -> str:
+    return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
+
+
+def _functional(key: str) -> str | None:
+    space, name, overload = key.split(".")
+    in_place = name.endswith("_") and not name.endswith("__")
+    return f"{space}.{name[:-1]}.{overload}" if in_place else None
+
+
+def _reason(key: str, schema: torch.FunctionSchema, dispatched: set[str]) -> str | None:
+    """Why an operator is left out, or None. First rule that speaks against it."""
+    name, overload = schema.name.removeprefix("aten::"), schema.overload_name
+    if f"{schema.name}{'.' + overload if overload else ''}" not in dispatched:
+        return "exists only in the TorchScript interpreter"
+    if any(a.is_out for a in schema.arguments):
+        return "writes into a given tensor (out=)"
+    if key in DENIED:
+        return DENIED[key]
+    if key in ALLOWED:
+        return None
+    if name.startswith("__"):
+        return None if name in BITWISE else "private"
+    if name.startswith("_"):
+        return None if name in PRIVATE_ALLOWED else "private"
+    if name.startswith("special_") and name not in SPECIAL_ALLOWED:
+        return "rare special function"
+    for reason, patterns in FAMILIES.items():
+        if re.search("|".join(patterns.split()), name):
+            return reason
+    if torch.Tag.nondeterministic_seeded in _tags(key):
+        return "draws random numbers"
+    if not schema.returns:
+        return "has no result"
+    return next((r for a in schema.arguments if (r := _argument(a))), None)
+
+
+def _argument(argument: torch.Argument) -> str | None:
+    kind = str(argument.type)
+    if "str" in kind and argument.name not in STRINGS:
+        return f"takes a free text ({argument.name})"
+    if "Dimname" in kind or argument.name in {"names", "dimname"}:
+        return "takes named dimensions"
+    if "Generator" in kind:
+        return "draws random numbers"
+    if any(word in kind for word in ("Storage", "Stream", "__torch__", "Future", "Any", "Dict")):
+        return f"takes a {kind}"
+    return None
+
+
+def _tags(key: str) -> list[torch.Tag]:
+    space, name, overload = key.split(".")
+    try:
+        return list(getattr(getattr(getattr(torch.ops, space), name), overload).tags)
+    except AttributeError:
+        return []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--audit", action="store_true")
+    options = parser.parse_args()
+    allowed, reasons = derive()
+    if options.write:
+        LIST.write_text("".join(f"{allowed[key]}\n" for key in sorted(allowed)), encoding="ascii")
+    if options.audit:
+        for key, reason in sorted(reasons.items()):
+            print(f"{key}: {reason}")
+    listed = set(LIST.read_text(encoding="ascii").splitlines())
+    for line in sorted(set(allowed.values()) - listed):
+        print(f"+ {line}")
+    for line in sorted(listed - set(allowed.values())):
+        print(f"- {line}")
+    print(f"{len(allowed)} operators, {len(reasons)} left out:")
+    for reason, count in Counter(re.sub(r"aten\.\S+", "its functional form", r) for r in reasons.values()).most_common(
+        24
+    ):
+        print(f"  {count:5} {reason}")
+    return 0 if set(allowed.values()) == listed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

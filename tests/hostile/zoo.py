@@ -1,0 +1,297 @@
+"""Honest programs, exported as their authors would, each for one thing that real models do.
+
+`PROGRAMS` must be accepted, with the same bits as `torch.export.load(...).module()`; `REFUSED` must be refused, each
+for its rule.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.ao.quantization.fx._decomposed  # registers the quantized_decomposed operators
+from torch import nn
+from torch.export import Dim
+
+BATCH = Dim("batch", min=1, max=64)
+SEQUENCE = Dim("sequence", min=2, max=64)
+AUTO = Dim.AUTO
+
+
+@dataclass(frozen=True)
+class Case:
+    """`shapes` are further input shapes to compare at, by replacing the dynamic axes of the example (first axis of
+    each input).
+    """
+
+    make: Callable[[], nn.Module]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    dynamic: Any = None
+    batches: tuple[int, ...] = ()
+    decompose: bool = False
+
+    def export(self, path: Path) -> None:
+        torch.manual_seed(3)
+        with torch.no_grad():
+            program = torch.export.export(
+                self.make(), self.args, dict(self.kwargs), dynamic_shapes=self.dynamic, strict=False
+            )
+            if self.decompose:
+                program = program.run_decompositions()
+        torch.export.save(program, path)
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 32), nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x)))
+
+
+class Cnn(nn.Module):
+    """Batch norm in eval mode, in-place ReLU, pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, groups=2), nn.SiLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Dropout(0.5), nn.Linear(16, 10),
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, d = x.shape
+        q, k, v = (
+            z.view(b, t, self.heads, d // self.heads).transpose(1, 2) for z in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
+        a = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(a.transpose(1, 2).reshape(b, t, d))
+        return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+
+
+class Decoder(nn.Module):
+    """Tied weights: one record, two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(101, 32), nn.Embedding(64, 32)
+        self.blocks = nn.ModuleList(Block(32, 4) for _ in range(2))
+        self.head = nn.Linear(32, 101, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Cond(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: self.linear(x) + 1, lambda x: x.sin() - 1, (x,))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(8, 6, num_layers=2, batch_first=True, bidirectional=True)
+        self.gru = nn.GRU(12, 5, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.gru(self.lstm(x)[0])[0]
+
+
+class Branch(nn.Module):
+    """Python branches on a product of sizes: only a guard remembers which was taken."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] * x.shape[1] > 12 else x * 10
+
+
+class Nested(nn.Module):
+    def forward(
+        self, batch: Mapping[str, torch.Tensor], pair: tuple[torch.Tensor, torch.Tensor], *, scale: float
+    ) -> Any:
+        return {"sum": batch["a"] + batch["b"], "rest": [pair[0] * scale, (pair[1] - 1, None, 3)]}
+
+
+class KeepsState(nn.Module):
+    """A decode step that writes into a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(1, 16, 8))
+        self.proj = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        self.cache.index_copy_(1, at, self.proj(x))
+        return (self.cache @ x.transpose(1, 2)).softmax(1)
+
+
+class WritesInput(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x[:, 0].mul_(3)
+        return x.sum(1)
+
+
+class Int8(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-127, 127, (16, 8), dtype=torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q = torch.ops.quantized_decomposed.quantize_per_tensor(x, 0.05, 0, -128, 127, torch.int8)
+        y = torch.ops.quantized_decomposed.dequantize_per_tensor(q, 0.05, 0, -128, 127, torch.int8)
+        return y @ (self.weight.to(torch.float32) * 0.01).t()
+
+
+class DataSize(nn.Module):
+    """A size that the data decide."""
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        k = n.item()
+        torch._check(k > 0)
+        torch._check(k < 100)
+        return torch.zeros(k, 3) + x[:1]
+
+
+class Literals(nn.Module):
+    """Tensor literals, a list in place, sizes as values."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x.clone()
+        y[0] = torch.tensor([1.0, 2.0, 3.0])
+        y[:, 1] += float("inf")
+        return y, x.shape[0]
+
+
+class Padded(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, n, d = x.shape
+        return nn.functional.pad(x, (0, 0, 0, 4 - n % 4)).view(b, -1, 4, d).mean(2)
+
+
+class View8(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0], -1, 8).sum(1)
+
+
+class Spectrum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stft(x, 16, hop_length=8, window=self.window, return_complex=True).abs()
+
+
+class Resized(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+
+
+class Einsum(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("bij,bjk->bik", x, y).topk(2, dim=-1).values
+
+
+def bert() -> nn.Module:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    return BertModel(config).eval()
+
+
+def gpt2() -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=50, n_embd=16, n_layer=1, n_head=2, n_positions=32, use_cache=False)
+    return GPT2LMHeadModel(config).eval()
+
+
+TEXT = {0: BATCH, 1: SEQUENCE}
+IDS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 0]])
+
+PROGRAMS: dict[str, Case] = {
+    "mlp": Case(Mlp, (torch.randn(4, 16),), dynamic=({0: BATCH},), batches=(1, 7)),
+    "mlp_static": Case(Mlp, (torch.randn(4, 16),)),
+    "mlp_decomposed": Case(Mlp, (torch.randn(4, 16),), dynamic=({0: BATCH},), batches=(1, 7), decompose=True),
+    "cnn": Case(lambda: Cnn().eval(), (torch.randn(2, 3, 16, 16),), dynamic=({0: BATCH},), batches=(1, 5)),
+    "cnn_decomposed": Case(lambda: Cnn().eval(), (torch.randn(2, 3, 16, 16),), dynamic=({0: BATCH},), decompose=True),
+    "decoder": Case(Decoder, (torch.randint(0, 101, (2, 8)),), dynamic=({0: BATCH, 1: SEQUENCE},), batches=(1, 3)),
+    "cond": Case(Cond, (torch.randn(4, 8),), dynamic=({0: BATCH},), batches=(1, 3)),
+    "recurrent": Case(lambda: Recurrent().eval(), (torch.randn(3, 5, 8),), dynamic=({0: BATCH},), batches=(2,)),
+    "branch": Case(Branch, (torch.randn(4, 6),), dynamic=({0: AUTO, 1: AUTO},)),
+    "nested": Case(Nested, ({"a": torch.ones(2), "b": torch.ones(2)}, (torch.ones(3), torch.ones(2))), {"scale": 2.5}),
+    "keeps_state": Case(KeepsState, (torch.randn(1, 1, 8), torch.tensor([3]))),
+    "keeps_state_decomposed": Case(KeepsState, (torch.randn(1, 1, 8), torch.tensor([3])), decompose=True),
+    "writes_input": Case(WritesInput, (torch.randn(4, 5),), dynamic=({0: BATCH},), batches=(2,)),
+    "int8": Case(Int8, (torch.randn(4, 8),), dynamic=({0: BATCH},), batches=(1,)),
+    "bfloat16": Case(lambda: nn.Linear(8, 8, dtype=torch.bfloat16), (torch.randn(4, 8, dtype=torch.bfloat16),)),
+    "data_size": Case(DataSize, (torch.randn(4, 3), torch.tensor(5))),
+    "literals": Case(Literals, (torch.randn(4, 3),), dynamic=({0: BATCH},), batches=(2,)),
+    "padded": Case(Padded, (torch.randn(2, 7, 4),), dynamic=({0: AUTO, 1: AUTO},)),
+    "view8": Case(View8, (torch.randn(4, 16),), dynamic=({0: AUTO, 1: AUTO},)),
+    "spectrum": Case(Spectrum, (torch.randn(2, 64),), dynamic=({0: BATCH},), batches=(3,)),
+    "resized": Case(Resized, (torch.randn(2, 3, 8, 8),), dynamic=({0: BATCH},), batches=(3,)),
+    "einsum": Case(Einsum, (torch.randn(2, 3, 4), torch.randn(2, 4, 5)), dynamic=({0: BATCH},) * 2, batches=(3,)),
+    "bert": Case(bert, (IDS, (IDS > 0).long()), dynamic={"input_ids": TEXT, "attention_mask": TEXT}),
+    "gpt2": Case(gpt2, (IDS,), dynamic={"input_ids": TEXT}),
+}  # fmt: skip
+
+
+class Loop(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        from torch._higher_order_ops.while_loop import while_loop
+
+        return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.zeros((), dtype=torch.int64), x))
+
+
+class WritesParameter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = nn.Parameter(torch.zeros(3), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return x + self.count
+
+
+class Sized(nn.Module):
+    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+        return x.repeat(n)
+
+
+class Noise(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.randn_like(x)
+
+
+REFUSED: dict[str, tuple[Case, str]] = {
+    "training_batch_norm": (Case(lambda: Cnn().train(), (torch.randn(2, 3, 16, 16),)), "operator.training"),
+    "active_dropout": (Case(lambda: nn.Dropout(0.5).train(), (torch.randn(4),)), "operator.training"),
+    "noise": (Case(Noise, (torch.randn(4),)), "operator.unlisted"),
+    "loop": (Case(Loop, (torch.randn(4),)), "operator.unlisted"),
+    "writes_parameter": (Case(WritesParameter, (torch.randn(3),)), "write.parameter"),
+    "integer_input": (Case(Sized, (torch.randn(3), 3), dynamic=(None, AUTO)), "input.kind"),
+}
