@@ -7,6 +7,7 @@ workers work; kopf watches. What kopf shows before the workers start is in the s
 import asyncio
 import logging
 import os
+import signal
 import socket
 import time
 
@@ -98,6 +99,7 @@ async def run(config: Config, debug: Debug) -> None:
         host=config.host, port=config.port, metrics=metrics, queue=app.queue, complaints=app.runner.complaints
     )
     try:
+        _end_on_signal()
         await app.runner.start(config.workers)
         _log.info("started", extra={"namespaces": config.namespaces or "all", "objects": len(app.store)})
         await kopf.operator(
@@ -107,7 +109,17 @@ async def run(config: Config, debug: Debug) -> None:
             namespaces=config.namespaces,
             standalone=True,
         )
+    except asyncio.CancelledError:
+        _log.info("ended_by_signal")
     finally:
         await app.runner.stop()
         await asyncio.gather(serving.cleanup(), app.close(), cluster.close())
         _log.info("stopped")
+
+
+def _end_on_signal() -> None:
+    """End in order on the signals that come before kopf has its own handlers for them."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)

@@ -12,6 +12,7 @@ from typing import Any
 from headway_operator.observed import Object
 
 _KEYS = ("uid", "name", "key", "containerPort", "port", "mountPath")  # what tells the items of a list apart
+_ZERO = (None, {}, [], "", 0, False)  # what the server may leave out instead of spelling it
 _BOOKKEEPING = ("resourceVersion", "generation", "managedFields")
 
 
@@ -22,7 +23,7 @@ def difference(desired: Any, live: Any, path: str = "") -> str | None:
             if key in live:
                 if (found := difference(value, live[key], f"{path}.{key}" if path else key)) is not None:
                     return found
-            elif value not in (None, {}, [], ""):
+            elif value not in _ZERO:
                 return f"{path}.{key}" if path else key
         return None
     if isinstance(desired, list) and isinstance(live, list):

@@ -1,4 +1,4 @@
-"""What stands in the way of a pass and no watch tells: objects of others under our names, refusals, an ending namespace.
+"""What stands in the way of a pass and no watch tells: others under our names, refusals, a namespace that ends.
 
 Kept in memory only: an operator that starts runs into the same obstacles again.
 """
