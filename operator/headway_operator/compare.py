@@ -12,7 +12,7 @@ from typing import Any
 from headway_operator.observed import Object
 
 _KEYS = ("uid", "name", "key", "containerPort", "port", "mountPath")  # what tells the items of a list apart
-_ZERO = (None, {}, [], "", 0, False)  # what the server may leave out instead of spelling it
+_ZERO: tuple[Any, ...] = (None, {}, [], "", 0, False)  # what the server may leave out instead of spelling it
 _BOOKKEEPING = ("resourceVersion", "generation", "managedFields")
 
 

@@ -1,0 +1,154 @@
+"""Reading pods' reports: from a real server on loopback, and only while something is in flight."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from headway_api import names
+from headway_operator import reports
+from headway_operator.metrics import Metrics
+from headway_operator.reports import Reports
+from headway_operator.store import Owner
+
+OWNER = Owner("md", "prod", "sentiment")
+HOST, REVISION = "127.83.0.1", "0a1b2c3d"
+HASH = "a" * 12
+
+
+class Pod:
+    """The admin port of a pod: what it answers, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.at_once = self.most_at_once = 0
+        self.body: Any = {"model": "sentiment", "revision": REVISION, "phase": "Loading"}
+        self.delay = 0.0
+
+    async def report(self, _: web.Request) -> web.StreamResponse:
+        self.asked += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(self.delay)
+        self.at_once -= 1
+        return web.Response(body=self.body) if isinstance(self.body, bytes) else web.json_response(self.body)
+
+    def becomes(self, phase: str, *, warm: int = 2, knobs: str = HASH, revision: str = REVISION) -> None:
+        buckets = {"total": 2, "warm": warm}
+        self.body = {
+            "model": "sentiment",
+            "revision": revision,
+            "phase": phase,
+            "buckets": buckets,
+            "knobs": {"hash": knobs},
+        }
+
+
+@pytest.fixture
+async def pod(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pod]:
+    served = Pod()
+    app = web.Application()
+    app.add_routes([web.get("/report", served.report)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, HOST, 0)
+    await site.start()
+    monkeypatch.setattr(names, "ADMIN_PORT", runner.addresses[0][1])
+    yield served
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def reader() -> AsyncIterator[Reports]:
+    made = Reports(Metrics())
+    yield made
+    await made.close()
+
+
+def live(*, uid: str = "u", restarts: int = 0, running: bool = True, **metadata: Any) -> dict[str, Any]:
+    state = {"running": {}} if running else {"waiting": {}}
+    status = {"podIP": HOST, "containerStatuses": [{"name": "serve", "restartCount": restarts, "state": state}]}
+    return {
+        "metadata": {"name": uid, "uid": uid, "labels": {names.LABEL_REVISION: REVISION}, **metadata},
+        "status": status,
+    }
+
+
+async def test_a_pod_is_read_until_its_report_is_final_and_then_no_more(pod: Pod, reader: Reports) -> None:
+    assert await reader.refresh(OWNER, [live()], HASH) is not None
+    for phase, warm, knobs in (("Warming", 1, HASH), ("Ready", 1, HASH), ("Ready", 2, "b" * 12)):
+        pod.becomes(phase, warm=warm, knobs=knobs)
+        assert await reader.refresh(OWNER, [live()], HASH) is not None, (phase, warm, knobs)
+    pod.becomes("Ready")
+    assert await reader.refresh(OWNER, [live()], HASH) is None
+    asked = pod.asked
+    assert await reader.refresh(OWNER, [live()], HASH) is None
+    assert pod.asked == asked
+    found = reader.of(OWNER, live())
+    assert found is not None
+    assert found.phase == "Ready"
+
+
+async def test_new_knobs_a_restart_and_a_new_operator_read_again(pod: Pod, reader: Reports) -> None:
+    pod.becomes("Ready")
+    await reader.refresh(OWNER, [live()], HASH)
+    assert await reader.refresh(OWNER, [live()], "c" * 12) is not None
+    assert pod.asked == 2
+    assert reader.of(OWNER, live(restarts=1)) is None
+    await reader.refresh(OWNER, [live(restarts=1)], HASH)
+    assert pod.asked == 3
+
+
+async def test_a_failed_pod_is_read_once(pod: Pod, reader: Reports) -> None:
+    pod.becomes("Failed", warm=0)
+    assert await reader.refresh(OWNER, [live()], HASH) is None
+
+
+async def test_a_pod_that_starts_or_ends_is_not_read(pod: Pod, reader: Reports) -> None:
+    pods = [live(running=False), live(uid="v", deletionTimestamp="2026-11-29T10:00:00Z")]
+    assert await reader.refresh(OWNER, pods, HASH) is None
+    assert pod.asked == 0
+
+
+async def test_an_answer_of_another_revision_is_not_believed(pod: Pod, reader: Reports) -> None:
+    pod.becomes("Ready", revision="ffffffff")
+    assert await reader.refresh(OWNER, [live()], HASH) is not None
+    assert reader.of(OWNER, live()) is None
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[]", b'{"model": "sentiment"}', b'"' + b"x" * (2 << 20) + b'"'])
+async def test_an_answer_that_is_no_report_is_no_report(pod: Pod, reader: Reports, body: bytes) -> None:
+    pod.body = body
+    assert await reader.refresh(OWNER, [live()], HASH) is not None
+    assert reader.of(OWNER, live()) is None
+
+
+async def test_the_last_report_stays_while_a_pod_does_not_answer(
+    pod: Pod, reader: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod.becomes("Ready")
+    await reader.refresh(OWNER, [live()], HASH)
+    monkeypatch.setattr(names, "ADMIN_PORT", 1)
+    assert await reader.refresh(OWNER, [live()], "c" * 12) is not None
+    assert reader.of(OWNER, live()) is not None
+
+
+async def test_looks_without_news_become_rarer_and_news_bring_them_back(pod: Pod, reader: Reports) -> None:
+    pauses = [await reader.refresh(OWNER, [live()], HASH) for _ in range(63)]
+    assert (pauses[0], pauses[30], pauses[62]) == (0.3, 1.0, 5.0)
+    pod.becomes("Warming", warm=1)
+    assert await reader.refresh(OWNER, [live()], HASH) == 0.3
+    assert [await reader.refresh(OWNER, [live()], HASH) for _ in range(10)][-1] == 1.0
+    assert await reader.refresh(OWNER, [live()], "d" * 12) == 0.3
+
+
+async def test_only_so_many_pods_are_read_at_once(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "READERS", 2)
+    reader = Reports(Metrics())
+    pod.delay = 0.02
+    try:
+        await reader.refresh(OWNER, [live(uid=str(number)) for number in range(8)], HASH)
+    finally:
+        await reader.close()
+    assert (pod.asked, pod.most_at_once) == (8, 2)
