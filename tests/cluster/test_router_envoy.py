@@ -266,8 +266,8 @@ async def test_a_refused_file_is_counted_and_what_was_served_goes_on(router: Sta
     await router.settle(intent("sentiment", {STABLE: 100}, stable=STABLE))
     before = await router.envoy.acknowledged()
     data = render(router.published, router.site).data()
-    broken = data["routes.json"].replace(before.routes, "broken").replace('"match"', '"mismatch"')
-    router.envoy.mount({**data, "routes.json": broken})
+    broken = data["routes.yaml"].replace(before.routes, "broken").replace('"match"', '"mismatch"')
+    router.envoy.mount({**data, "routes.yaml": broken})
     for _ in range(100):
         after = await router.envoy.acknowledged()
         if after.rejections > before.rejections:

@@ -27,6 +27,7 @@ class Intent:
     backends: tuple[Backend, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "backends", tuple(sorted(self.backends, key=_revision)))  # their order means nothing
         known = [backend.revision for backend in self.backends]
         if len(set(known)) != len(known):
             raise ValueError(f"intent of {self.model}: backends name a revision twice: {known}")
@@ -51,7 +52,7 @@ def to_json(intent: Intent) -> dict[str, Any]:
         "stable": intent.stable,
         "canary": intent.canary,
         "weights": dict(sorted(intent.weights.items())),
-        "backends": {backend.revision: backend.max_requests for backend in sorted(intent.backends, key=_revision)},
+        "backends": {backend.revision: backend.max_requests for backend in intent.backends},
     }
 
 

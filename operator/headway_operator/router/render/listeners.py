@@ -21,7 +21,7 @@ def listener(site: Site) -> dict[str, Any]:
         **_manager(STAT_PREFIX),
         "rds": {
             "route_config_name": ROUTE_CONFIGURATION,
-            "config_source": file_source(site, "routes.json"),
+            "config_source": file_source(site, "routes.yaml"),
         },
         # Also strips x-envoy-* from requests: no caller may widen what is retried.
         "use_remote_address": True,

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, replace
 from headway_operator.router.intent import Intent
 from headway_operator.router.render.published import Published, Route, members, plain, role
 
-DRAIN_SECONDS = (
-    10.0  # between the last route without a cluster and the cluster's end; requests in flight live on after it
-)
+# Between the last route without a cluster and the cluster's end. Requests that are in flight live on after it.
+DRAIN_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +80,7 @@ def step(
     retired = _retired(published, needed=needed.keys(), has_routes=has_routes, now=now)
     expired = {cluster for cluster, since in retired.items() if now - since >= DRAIN_SECONDS}
     clusters = {c: limit for c, limit in published.clusters.items() if c not in expired} | needed
-    for cluster in list(clusters):
-        for member in members(cluster):  # an aggregate never outlives what it is made of
-            clusters.setdefault(member, published.clusters.get(member, clusters[cluster]))
+    # A member of a role cluster is named and needed wherever the role cluster is, so that it never leaves before it.
 
     following = Published(
         intents=dict(wanted),

@@ -1,20 +1,20 @@
-"""Envoy's files: a discovery response each, as JSON, with a version that names its content."""
+"""Envoy's files: a discovery response each, with a version that names its content."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headway_operator.router.render import flow
 from headway_operator.router.render.clusters import clusters
 from headway_operator.router.render.listeners import listener
 from headway_operator.router.render.published import Published
 from headway_operator.router.render.routes import route_configuration
 from headway_operator.router.render.site import Site
 
-LISTENERS_FILE = "listeners.json"
-CLUSTERS_FILE = "clusters.json"
-ROUTES_FILE = "routes.json"
+LISTENERS_FILE = "listeners.yaml"
+CLUSTERS_FILE = "clusters.yaml"
+ROUTES_FILE = "routes.yaml"
 
 _TYPES = {
     LISTENERS_FILE: "envoy.config.listener.v3.Listener",
@@ -56,6 +56,6 @@ def render(published: Published, site: Site) -> Files:
 
 def _file(name: str, serial: int, resources: Sequence[dict[str, Any]]) -> File:
     typed = [{"@type": f"type.googleapis.com/{_TYPES[name]}", **resource} for resource in resources]
-    content = json.dumps(typed, separators=(",", ":"))
+    content = flow.dump(typed)
     version = f"{serial}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
-    return File(name, version, f'{{"version_info":"{version}","resources":{content}}}')
+    return File(name, version, f'{{"version_info": "{version}","resources": {content}}}')

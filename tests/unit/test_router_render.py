@@ -1,0 +1,334 @@
+"""Make before break as properties: random wishes, routers that lag, restart and read their files one by one."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import yaml
+from headway_api import names
+from headway_operator.router.intent import Backend, Intent
+from headway_operator.router.render import Ack, File, Published, Site, Step, flow, published, render, step
+from headway_operator.router.render.published import members, plain
+from headway_operator.router.render.step import DRAIN_SECONDS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SITE = Site("prod")
+MODELS = ("cats", "dogs")
+REVISIONS = ("aaaa1111", "bbbb2222", "cccc3333")
+
+
+@st.composite
+def intents(draw: st.DrawFn, model: str) -> Intent:
+    revisions = draw(st.lists(st.sampled_from(REVISIONS), unique=True))
+    backends = tuple(Backend(revision, draw(st.sampled_from((64, 128)))) for revision in revisions)
+    stable = draw(st.sampled_from([None, *revisions]))
+    canary = draw(st.sampled_from([None, *(r for r in revisions if r != stable)]))
+    carrying = draw(st.lists(st.sampled_from(revisions), unique=True, max_size=2)) if revisions else []
+    share = draw(st.integers(0, 100))
+    weights = dict(zip(carrying, (share, 100 - share) if len(carrying) == 2 else (100,), strict=False))
+    return Intent(model, stable, canary, weights, backends)
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> Mapping[str, Intent]:
+    return {model: draw(intents(model)) for model in draw(st.lists(st.sampled_from(MODELS), unique=True))}
+
+
+def all_plain() -> frozenset[str]:
+    return frozenset(plain(model, revision) for model in MODELS for revision in REVISIONS)
+
+
+def clusters_version(state: Published) -> str:
+    """As the renderer would name the file, but quick."""
+    return f"{state.clusters_serial}-{sorted(state.clusters.items())}"
+
+
+def routes_version(state: Published) -> str:
+    return f"{state.routes_serial}-{published.to_json(state)['routes']}"
+
+
+@dataclass
+class Router:
+    """A router as bad as it may be: takes each file when it likes, and every version in between if it likes."""
+
+    clusters: tuple[int, Published]  # position in the history of publications, and what it says
+    routes: tuple[int, Published]
+    serving: bool = True
+    healthy: frozenset[str] = field(default_factory=all_plain)
+
+    def ack(self) -> Ack:
+        return Ack(
+            "router",
+            clusters=clusters_version(self.clusters[1]),
+            routes=routes_version(self.routes[1]),
+            healthy={cluster: int(cluster in self.healthy) for cluster in self.clusters[1].clusters},
+        )
+
+    def check(self) -> None:
+        """Whatever it has loaded: no route names a cluster that it does not have, and no aggregate either."""
+        present = self.clusters[1].clusters.keys()
+        for model, route in self.routes[1].routes.items():
+            assert route.named(model) <= present, (route, sorted(present))
+            assert sum(route.weights.values()) in (0, 100)
+            assert set(route.carriers) == set(route.weights)
+        for cluster in present:
+            assert set(members(cluster)) <= present
+
+
+@dataclass
+class World:
+    history: list[Published] = field(default_factory=lambda: [Published()])
+    wanted: Mapping[str, Intent] = field(default_factory=dict)
+    now: float = 1_000.0
+    routers: list[Router] = field(default_factory=list)
+    current: Published = field(default_factory=Published)
+
+    def pass_(self) -> Step:
+        outcome = step(
+            self.current,
+            self.wanted,
+            acks=[router.ack() for router in self.routers if router.serving],
+            clusters_version=clusters_version(self.current),
+            routes_version=routes_version(self.current),
+            now=self.now,
+        )
+        if not self.current.same_files(outcome.published):
+            self.history.append(outcome.published)
+        self.current = outcome.published
+        return outcome
+
+    def newest(self) -> tuple[int, Published]:
+        return len(self.history) - 1, self.history[-1]
+
+
+ACTS = ("want", "pass", "settle", "settle", "clusters", "routes", "restart", "operator", "health")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_router_ever_has_a_route_without_its_cluster_and_all_end_where_they_should(data: st.DataObject) -> None:
+    world = World()
+    world.routers = [Router(world.newest(), world.newest()) for _ in range(2)]
+    for act in data.draw(st.lists(st.sampled_from(ACTS), min_size=25, max_size=40)):
+        router = data.draw(st.sampled_from(world.routers))
+        match act:
+            case "want":
+                world.wanted = data.draw(wishes())
+                world.pass_()
+            case "pass":
+                world.now += data.draw(st.sampled_from((0.5, DRAIN_SECONDS + 1)))
+                world.pass_()
+            case "settle":  # as it usually goes: all acknowledge, and look again
+                for each in world.routers:
+                    each.clusters = each.routes = world.newest()
+                world.pass_()
+            case "operator":  # it restarts: what it had only in memory is gone
+                stored = world.history[-1]
+                world.current = published.from_json(json.loads(json.dumps(published.to_json(stored))))
+                assert world.current == stored
+            case "health":
+                router.healthy = frozenset(data.draw(st.sets(st.sampled_from(sorted(all_plain())))))
+            case "restart":  # not serving, then all files at once
+                router.serving = not router.serving
+                if router.serving:
+                    router.clusters = router.routes = world.newest()
+            case "clusters" | "routes":  # one file, perhaps not the newest version
+                position = data.draw(st.integers(getattr(router, act)[0], len(world.history) - 1))
+                setattr(router, act, (position, world.history[position]))
+        for each in world.routers:
+            if each.serving:
+                each.check()
+
+    for router in world.routers:
+        router.serving, router.healthy = True, all_plain()
+        router.clusters = router.routes = world.newest()
+    for _ in range(8):
+        outcome = world.pass_()
+        for router in world.routers:
+            router.clusters = router.routes = world.newest()
+            router.check()
+        world.now += DRAIN_SECONDS
+    assert world.pass_() == replace(outcome, published=world.current)
+    assert (outcome.waits, outcome.drain_ends, outcome.unhealthy) == ((), None, frozenset())
+    final = world.current
+    assert final.intents == world.wanted
+    assert {model: route.weights for model, route in final.routes.items()} == {
+        model: intent.carrying for model, intent in world.wanted.items()
+    }
+    backends = {plain(model, b.revision) for model, intent in world.wanted.items() for b in intent.backends}
+    assert {cluster for cluster in final.clusters if not members(cluster)} == backends
+
+
+def settled(*wanted: Intent) -> Published:
+    """What is published once everything is acknowledged and healthy."""
+    world = World(wanted={intent.model: intent for intent in wanted})
+    healthy = frozenset(plain(each.model, backend.revision) for each in wanted for backend in each.backends)
+    world.routers = [Router(world.newest(), world.newest(), healthy=healthy)]
+    settle(world)
+    return world.current
+
+
+def settle(world: World) -> None:
+    """Let all routers acknowledge until nothing changes any more."""
+    for _ in range(6):
+        world.pass_()
+        for router in world.routers:
+            router.clusters = router.routes = world.newest()
+        world.now += DRAIN_SECONDS
+
+
+def two(stable: int, canary: int) -> Intent:
+    weights = {revision: weight for revision, weight in zip(REVISIONS, (stable, canary), strict=False) if weight}
+    backends = tuple(Backend(revision, 100) for revision in REVISIONS[:2])
+    return Intent("cats", REVISIONS[0], REVISIONS[1], weights, backends)
+
+
+def test_weights_are_rendered_exactly_and_point_at_role_clusters() -> None:
+    route = _virtual_host(settled(two(93, 7)), "cats")["routes"][-1]["route"]
+    assert route["weighted_clusters"]["clusters"] == [
+        {"name": "cats/aaaa1111+bbbb2222", "weight": 93},
+        {"name": "cats/bbbb2222+aaaa1111", "weight": 7},
+    ]
+
+
+def test_a_candidate_without_weight_does_not_take_over_from_the_stable() -> None:
+    route = _virtual_host(settled(two(100, 0)), "cats")["routes"][-1]["route"]
+    assert route["cluster"] == "cats/aaaa1111"
+
+
+def test_a_roll_back_between_known_clusters_waits_for_no_acknowledgement() -> None:
+    before = settled(two(50, 50))
+    warming = Ack("router", clusters="old", routes="old", warming=3)
+    wanted = {"cats": two(100, 0), "dogs": replace(two(100, 0), model="dogs")}
+    outcome = step(before, wanted, acks=[warming], clusters_version="new", routes_version="new", now=0)
+    assert outcome.published.routes["cats"].weights == {REVISIONS[0]: 100}
+    assert outcome.published.routes["dogs"].weights == {}
+
+
+def settled_world(*wanted: Intent) -> World:
+    """Two routers that acknowledged everything."""
+    world = World(wanted={intent.model: intent for intent in wanted})
+    world.routers = [Router(world.newest(), world.newest()) for _ in range(2)]
+    settle(world)
+    return world
+
+
+def test_a_route_waits_for_the_clusters_of_the_last_router() -> None:
+    world = settled_world(replace(two(100, 0), backends=two(100, 0).backends[:1], canary=None))
+    world.wanted = {"cats": two(90, 10)}
+    world.pass_()
+    for router, weights in zip(world.routers, ({"aaaa1111": 100}, {"aaaa1111": 90, "bbbb2222": 10}), strict=True):
+        router.clusters = world.newest()
+        outcome = world.pass_()
+        assert outcome.published.routes["cats"].weights == weights
+        assert set(outcome.published.routes["cats"].pins) == set(weights)
+
+
+def test_a_cluster_leaves_after_the_last_router_dropped_its_route_and_the_drain_time() -> None:
+    world = settled_world(two(90, 10))
+    clusters, world.wanted = world.current.clusters, {}
+    world.pass_()
+    for router in world.routers:
+        world.now += 1_000
+        assert world.pass_().published.clusters == clusters
+        router.routes = world.newest()
+    assert world.pass_().drain_ends == world.now + DRAIN_SECONDS
+    world.now += DRAIN_SECONDS - 0.1
+    assert world.pass_().published.clusters == clusters
+    world.now += 0.1
+    assert world.pass_().published.clusters == {}
+
+
+def test_a_cluster_that_comes_back_is_acknowledged_again_before_it_is_named() -> None:
+    world = settled_world(two(90, 10))
+    world.wanted = {}
+    settle(world)
+    world.wanted = {"cats": two(90, 10)}
+    outcome = world.pass_()
+    assert outcome.published.clusters
+    assert outcome.published.routes["cats"].named("cats") == frozenset()
+
+
+def test_the_last_revision_that_works_keeps_its_traffic_and_its_cluster_until_the_next_one_is_healthy() -> None:
+    world = settled_world(replace(two(100, 0), backends=two(100, 0).backends[:1], canary=None))
+    for router in world.routers:
+        router.healthy = frozenset()
+    world.wanted = {"cats": Intent("cats", REVISIONS[2], None, {REVISIONS[2]: 100}, (Backend(REVISIONS[2], 9),))}
+    settle(world)
+    outcome = world.pass_()
+    assert outcome.published.routes["cats"].weights == {REVISIONS[0]: 100}
+    assert "cats/aaaa1111" in outcome.published.clusters
+    assert outcome.waits == ("cats: revision cccc3333 has no healthy pod in sight of every router",)
+
+
+def test_a_router_that_slept_through_a_change_and_its_reversal_has_acknowledged_nothing() -> None:
+    world = World(wanted={"cats": two(100, 0)})
+    asleep, awake = Router(world.newest(), world.newest()), Router(world.newest(), world.newest())
+    world.routers = [asleep, awake]
+    settle(world)
+    world.routers = [awake]  # the one that sleeps is not seen for a while
+    world.wanted = {}
+    settle(world)
+    world.wanted = {"cats": two(100, 0)}
+    settle(world)
+    assert world.current.clusters == asleep.clusters[1].clusters
+    world.routers = [asleep]
+    outcome = world.pass_()
+    assert (outcome.clusters_acknowledged, outcome.routes_acknowledged) == (False, False)
+
+
+def test_without_a_serving_router_nothing_is_acknowledged() -> None:
+    before = settled(two(50, 50))
+    files = render(before, SITE)
+    outcome = step(
+        before, {}, acks=[], clusters_version=files.clusters.version, routes_version=files.routes.version, now=1e9
+    )
+    assert (outcome.clusters_acknowledged, outcome.routes_acknowledged) == (False, False)
+    assert outcome.published.clusters == before.clusters
+
+
+def test_versions_name_the_content_and_never_come_back() -> None:
+    first = settled(two(100, 0))
+    changed = replace(first, routes_serial=first.routes_serial + 2)
+    one, other = render(first, SITE), render(changed, SITE)
+    assert one.clusters == other.clusters
+    assert one.routes.version != other.routes.version
+    assert [read(file)["version_info"] for file in (one.routes, one.clusters)] == [
+        one.routes.version,
+        one.clusters.version,
+    ]
+
+
+def test_two_hundred_models_fit_into_two_configmaps() -> None:
+    revisions = tuple(Backend(revision, 100 + number) for number, revision in enumerate(REVISIONS))
+    longest = [f"{'m' * (names.MAX_NAME_LENGTH - 3)}{n:03}" for n in range(names.MAX_MODELS_PER_NAMESPACE)]
+    state = settled(*(replace(two(90, 10), model=model, backends=revisions) for model in longest))
+    files = render(state, SITE)
+    kept = len(json.dumps(published.to_json(state), separators=(",", ":")))
+    assert len(files.clusters.text) < 1_000_000
+    assert len(files.routes.text) + len(files.listeners.text) + kept < 1_000_000
+
+
+def test_files_mean_the_same_with_and_without_references() -> None:
+    state = settled(two(90, 10), replace(two(50, 50), model="dogs"))
+    value = read(render(state, SITE).routes)["resources"]
+    assert "*r0" in flow.dump(value)
+    assert yaml.safe_load(flow.dump(value)) == value
+    assert yaml.safe_load(flow.dump({"a: b": ["x" * 30, "*r0", "\u00e9\n"], "c": 1.5, "d": None, "e": True})) == {
+        "a: b": ["x" * 30, "*r0", "\u00e9\n"],
+        "c": 1.5,
+        "d": None,
+        "e": True,
+    }
+
+
+def read(file: File) -> dict[str, Any]:
+    """A file as Envoy reads it."""
+    return cast("dict[str, Any]", yaml.safe_load(file.text))
+
+
+def _virtual_host(state: Published, model: str) -> dict[str, Any]:
+    hosts = read(render(state, SITE).routes)["resources"][0]["virtual_hosts"]
+    return next(cast("dict[str, Any]", host) for host in hosts if host["name"] == model)
