@@ -1,0 +1,252 @@
+"""The objects of a ModelDeployment: valid, owned, in order, and from the record."""
+
+from dataclasses import replace
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from headway_api import names
+from headway_api.podconfig import ColdConfig, Knobs, knobs_hash
+from headway_operator.desired import desired_objects, knobs_text, prunable, record_of
+from headway_operator.kinds import CHILDREN
+from headway_operator.observed import Object, Role
+from headway_operator.plan import plan
+
+from tests.unit.golden_revisions import SPECS
+from tests.unit.plan_world import World, world
+
+B = {"uri": "s3://m/b"}
+
+
+def objects(w: World) -> list[Object]:
+    observed = w.observed()
+    return desired_objects(observed, plan(observed, w.now))
+
+
+def pod(w: World) -> Object:
+    template: Object = next(obj for obj in objects(w) if obj["kind"] == "Deployment")["spec"]["template"]
+    return template
+
+
+def rich() -> World:
+    w = world(**SPECS["every cold field"])
+    w.spec = SPECS["every cold field"]
+    return w
+
+
+def canaried() -> World:
+    w = world(replicas=2, canary={"artifact": B, "weight": 10})
+    w.settle()
+    return w
+
+
+@pytest.mark.parametrize("make", [world, rich, canaried])
+def test_every_object_is_valid_for_the_api_server(make: Any) -> None:
+    for obj in objects(make()):
+        if obj["kind"] != "ControllerRevision":
+            kubernetes_validate.validate(obj, "1.37", strict=True)
+
+
+def test_every_object_is_labelled_and_owned_and_blocks_no_deletion() -> None:
+    for obj in objects(canaried()):
+        labels, (owner,) = obj["metadata"]["labels"], obj["metadata"]["ownerReferences"]
+        assert labels[names.LABEL_MANAGED_BY] == names.MANAGED_BY
+        assert labels[names.LABEL_MODEL] == "sentiment"
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("ModelDeployment", "sentiment", "uid-1")
+        assert (owner["controller"], owner["blockOwnerDeletion"]) == (True, False)
+        assert obj["metadata"]["namespace"] == "prod"
+
+
+def test_objects_come_in_the_order_in_which_they_need_each_other() -> None:
+    kinds = [obj["kind"] for obj in objects(canaried())]
+    order = [kind.kind for kind in CHILDREN]
+    assert kinds[:-1] == sorted(kinds[:-1], key=order.index)
+    assert kinds[-1] == "Service"
+    assert {(obj["apiVersion"], obj["kind"]) for obj in objects(canaried())} == {
+        (kind.api_version, kind.kind) for kind in CHILDREN
+    }
+
+
+def test_names_are_unique_within_a_kind() -> None:
+    keys = [(obj["kind"], obj["metadata"]["name"]) for obj in objects(canaried())]
+    assert len(keys) == len(set(keys))
+
+
+def test_the_pod_satisfies_the_restricted_level() -> None:
+    spec = pod(rich())["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    for container in (*spec["initContainers"], *spec["containers"]):
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security["readOnlyRootFilesystem"] is True
+        assert container["terminationMessagePolicy"] == "File"
+    assert all(not volume.keys() & {"hostPath", "persistentVolumeClaim"} for volume in spec["volumes"])
+
+
+def test_credentials_are_mounted_into_prepare_only() -> None:
+    spec = pod(rich())["spec"]
+    mounts = {
+        container["name"]: {mount["name"] for mount in container["volumeMounts"]}
+        for container in (*spec["initContainers"], *spec["containers"])
+    }
+    assert "credentials" in mounts["prepare"]
+    assert "credentials" not in mounts["serve"]
+    assert {"name": "credentials", "secret": {"secretName": "models-read"}} in spec["volumes"]
+    assert "--credentials" in spec["initContainers"][0]["command"]
+    plain = pod(world())["spec"]
+    assert "--credentials" not in plain["initContainers"][0]["command"]
+    assert all(volume["name"] != "credentials" for volume in plain["volumes"])
+
+
+def test_every_mount_has_a_volume_and_only_prepare_writes_the_model() -> None:
+    spec = pod(rich())["spec"]
+    volumes = {volume["name"] for volume in spec["volumes"]}
+    for container in (*spec["initContainers"], *spec["containers"]):
+        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+        model = next(mount for mount in container["volumeMounts"] if mount["name"] == "model")
+        assert model.get("readOnly", False) is (container["name"] == "serve")
+        assert all("subPath" not in mount for mount in container["volumeMounts"])
+
+
+def test_the_template_of_the_user_reaches_the_pod_and_our_labels_win() -> None:
+    template = pod(rich())
+    spec = template["spec"]
+    assert spec["nodeSelector"] == {"disk": "ssd", "node-role.kubernetes.io/model": ""}
+    assert spec["priorityClassName"] == "high"
+    assert spec["serviceAccountName"] == "models"
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert spec["terminationGracePeriodSeconds"] == 100
+    assert spec["containers"][0]["image"] == "registry.example/runtime:7"
+    assert template["metadata"]["annotations"] == {"team": "search"}
+    assert template["metadata"]["labels"]["team"] == "search"
+    w = world(template={"podLabels": {names.LABEL_MODEL: "other"}})
+    assert pod(w)["metadata"]["labels"][names.LABEL_MODEL] == "sentiment"
+
+
+def test_the_users_environment_comes_over_ours() -> None:
+    assert pod(world())["spec"]["containers"][0]["env"] == [{"name": "OMP_WAIT_POLICY", "value": "passive"}]
+    w = world(template={"env": [{"name": "OMP_WAIT_POLICY", "value": "active"}]})
+    assert pod(w)["spec"]["containers"][0]["env"] == [{"name": "OMP_WAIT_POLICY", "value": "active"}]
+
+
+def test_a_gpu_pod_asks_for_one_device_in_the_serve_container_only() -> None:
+    spec = pod(rich())["spec"]
+    assert spec["containers"][0]["resources"]["limits"] == {"memory": "4Gi", "amd.com/gpu": "1"}
+    assert spec["initContainers"][0]["resources"]["limits"] == {"memory": "4Gi"}
+    plain = pod(world(device={"kind": "gpu"}))["spec"]["containers"][0]["resources"]
+    assert plain["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_without_resources_a_pod_asks_for_a_little_and_has_no_limit() -> None:
+    resources = pod(world())["spec"]["containers"][0]["resources"]
+    assert resources.keys() == {"requests"}
+
+
+def test_the_cold_config_says_what_to_load_and_the_digest_is_added_once_it_is_pinned() -> None:
+    w = rich()
+    config = next(obj for obj in objects(w) if obj["kind"] == "ConfigMap")
+    cold = ColdConfig.model_validate_json(config["data"]["config.json"])
+    assert (cold.model, cold.namespace, cold.artifact.uri) == ("sentiment", "prod", "s3://models/a.pt2")
+    assert cold.batching.shape_buckets == {"batch": [1, 4], "sequence": [32, 64]}
+    assert cold.drain_timeout == "90s"
+    assert config["metadata"]["name"] == f"sentiment-{cold.revision}"
+    assert "digest" not in config["data"]
+    pinned = world()
+    pinned.settle()
+    data = next(obj for obj in objects(pinned) if obj["kind"] == "ConfigMap")["data"]
+    assert data["digest"] == "sha256:" + 64 * "a"
+
+
+def test_the_hot_fields_are_one_file_for_all_revisions_whose_hash_changes_with_them() -> None:
+    w = canaried()
+    (knobs,) = [obj for obj in objects(w) if obj["metadata"]["name"] == "sentiment-knobs"]
+    text = knobs["data"]["knobs.json"]
+    assert Knobs.model_validate_json(text) == Knobs()
+    w.edit(batching={"maxBatch": 8})
+    spec = w.observed().resource.spec
+    assert spec is not None
+    assert knobs_hash(knobs_text(spec)) != knobs_hash(text)
+    assert Knobs.model_validate_json(knobs_text(spec)).max_batch == 8
+
+
+def test_the_service_selects_the_routers_and_each_revision_has_addresses_of_its_own() -> None:
+    services = {obj["metadata"]["name"]: obj["spec"] for obj in objects(canaried()) if obj["kind"] == "Service"}
+    assert len(services) == 3
+    main = services.pop("sentiment")
+    assert main["selector"] == {names.LABEL_COMPONENT: names.COMPONENT_ROUTER}
+    assert (main["ports"][0]["port"], main["ports"][0]["targetPort"]) == (80, "http")
+    for name, spec in services.items():
+        assert spec["clusterIP"] == "None"
+        assert spec["publishNotReadyAddresses"] is False
+        assert name == f"sentiment-{spec['selector'][names.LABEL_REVISION]}"
+
+
+def test_only_the_router_reaches_the_inference_port() -> None:
+    (policy,) = [obj["spec"] for obj in objects(world()) if obj["kind"] == "NetworkPolicy"]
+    inference, admin = policy["ingress"]
+    assert inference["ports"] == [{"port": 8080, "protocol": "TCP"}]
+    assert inference["from"] == [{"podSelector": {"matchLabels": {names.LABEL_COMPONENT: "router"}}}]
+    assert "from" not in admin
+
+
+def test_each_selector_selects_the_pods_of_the_template_and_no_other_revision() -> None:
+    deployments = [obj for obj in objects(canaried()) if obj["kind"] == "Deployment"]
+    for one in deployments:
+        wanted = one["spec"]["selector"]["matchLabels"].items()
+        for other in deployments:
+            selected = wanted <= other["spec"]["template"]["metadata"]["labels"].items()
+            assert selected is (one is other)
+
+
+def test_roles_are_noted_on_the_records_of_those_that_served() -> None:
+    w = world()
+    w.pass_()
+    annotations = [o["metadata"].get("annotations", {}) for o in objects(w) if o["kind"] == "ControllerRevision"]
+    assert annotations == [{}]
+    w.settle()
+    w.edit(artifact=B)
+    w.settle()
+    noted = {record_of(obj).name: record_of(obj).role for obj in objects(w) if obj["kind"] == "ControllerRevision"}
+    assert noted == {w.role(Role.STABLE): Role.STABLE, w.role(Role.PREVIOUS): Role.PREVIOUS}
+
+
+def test_an_unknown_role_on_a_record_reads_as_none() -> None:
+    w = world()
+    w.settle()
+    record = next(obj for (kind, _), obj in w.objects.items() if kind == "ControllerRevision")
+    record["metadata"]["annotations"][names.ANNOTATION_ROLE] = "Emperor"
+    assert record_of(record).role is None
+
+
+def test_another_default_image_and_operator_change_no_deployment() -> None:
+    w = canaried()
+    before = [obj for obj in objects(w) if obj["kind"] == "Deployment"]
+    w.image = "runtime:2"
+    assert [obj for obj in objects(w) if obj["kind"] == "Deployment"] == before
+
+
+def test_a_plan_that_keeps_its_hands_off_desires_nothing_and_prunes_nothing() -> None:
+    w = canaried()
+    observed = w.observed(namespace_terminating=True)
+    decided = plan(observed, w.now)
+    assert desired_objects(observed, decided) == []
+    assert not any(prunable(obj, decided) for obj in w.objects.values())
+
+
+def test_what_is_not_desired_may_go_unless_its_revision_should_have_pods() -> None:
+    w = canaried()
+    decided = plan(w.observed(), w.now)
+    live = w.objects["Deployment", f"sentiment-{w.role(Role.CANARY)}"]
+    foreign = {**live, "metadata": {**live["metadata"], "labels": {names.LABEL_REVISION: "00000000"}}}
+    assert not prunable(live, decided)
+    assert prunable(foreign, decided)
+    assert prunable({"metadata": {}}, decided)
+
+
+def test_forgotten_records_are_not_desired() -> None:
+    w = canaried()
+    decided = replace(plan(w.observed(), w.now), targets=(), forget=tuple(w.observed().records))
+    assert not [obj for obj in desired_objects(w.observed(), decided) if obj["kind"] == "ControllerRevision"]
