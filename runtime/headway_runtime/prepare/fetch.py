@@ -62,6 +62,7 @@ def fetch(
 ) -> Fetched:
     """Write the object at ``uri`` to ``target``. Raises FetchError."""
     location = locate(uri, credentials)
+    attempts = 1 if location.local else attempts
     progress = _Progress(hashlib.sha256())
     started = time.monotonic()
     with target.open("wb") as out:

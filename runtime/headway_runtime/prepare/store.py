@@ -26,6 +26,11 @@ class Location:
     store: Any
     key: str
 
+    @property
+    def local(self) -> bool:
+        """A file of this machine: what fails once fails again."""
+        return isinstance(self.store, LocalStore)
+
 
 def locate(uri: str, credentials: Path) -> Location:
     """Raises FetchError ``InvalidURI`` for what no store can hold."""
