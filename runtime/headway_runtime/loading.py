@@ -36,7 +36,7 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
     except ProgramError as error:
         raise FatalError(error.reason, error.message, condition=error.condition, field=error.field) from error
     except Exception as error:
-        raise refusal(error, "loading the program") from error
+        raise refusal(error, "LoadFailed", "loading the program") from error
     buckets = resolve_buckets(program, config.batching.shape_buckets)
     loaded = time.monotonic()
     pod.metrics.load_seconds.set(loaded - began)

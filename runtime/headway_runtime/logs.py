@@ -13,6 +13,9 @@ import orjson
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _logger = logging.getLogger("headway")
 
+SELDOM_SECONDS = 1.0
+_seldom: dict[str, tuple[float, int]] = {}
+
 
 class JsonFormatter(logging.Formatter):
     """Renders a record as one JSON object; records of libraries get the event `log`."""
@@ -41,6 +44,17 @@ def log(event: str, *, level: str = "info", error: BaseException | None = None, 
     """Log one event. With `error` its traceback goes along."""
     exc_info = (type(error), error, error.__traceback__) if error is not None else None
     _logger.log(_LEVELS[level], event, extra={"fields": fields}, exc_info=exc_info)
+
+
+def log_seldom(event: str, **fields: Any) -> None:
+    """Log a warning that requests can cause, at most once a second; `unlogged` counts those left out before it."""
+    now = time.monotonic()
+    last, unlogged = _seldom.get(event, (-SELDOM_SECONDS, 0))
+    if now - last < SELDOM_SECONDS:
+        _seldom[event] = (last, unlogged + 1)
+        return
+    _seldom[event] = (now, 0)
+    log(event, level="warning", unlogged=unlogged, **fields)
 
 
 def _timestamp(seconds: float) -> str:

@@ -33,7 +33,7 @@ def warm(program: Program, buckets: Buckets, progress: Callable[[BucketCost], No
             if seconds < LONG_RUN:
                 seconds = _timed(program, inputs)
         except Exception as error:
-            raise refusal(error, f"bucket {describe(sizes)}") from error
+            raise refusal(error, "WarmUpFailed", f"running bucket {describe(sizes)}") from error
         progress(BucketCost(sizes=dict(sizes), seconds=round(seconds, 6)))
 
 
@@ -48,16 +48,13 @@ def describe(sizes: Sizes) -> str:
     return ",".join(f"{name}={size}" for name, size in sizes.items()) or "fixed"
 
 
-def refusal(error: Exception, doing: str) -> FatalError:
-    """Why loading or warming ended: memory, or what the program itself raised."""
+def refusal(error: Exception, reason: str, doing: str) -> FatalError:
+    """Why loading or warming ended: `OutOfMemory`, or `reason` with what was raised."""
     if out_of_memory(error):
         advice = "raise spec.template.resources.limits.memory, or use smaller buckets"
-        return FatalError(
-            "OutOfMemory",
-            f"{doing}: not enough memory: {_first_line(error)}; {advice}",
-            field="spec.template.resources",
-        )
-    return FatalError("WarmUpFailed", f"{doing}: the program raised {type(error).__name__}: {_first_line(error)}")
+        message = f"{doing}: not enough memory: {_first_line(error)}; {advice}"
+        return FatalError("OutOfMemory", message, field="spec.template.resources")
+    return FatalError(reason, f"{doing}: {type(error).__name__}: {_first_line(error)}")
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -40,6 +40,13 @@ class Summed(torch.nn.Module):
         return x.sum(0)
 
 
+class Quadratic(torch.nn.Module):
+    """x [batch, 3] -> y [batch, 3], by way of batch² numbers: a million rows need 4 TiB."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.T) @ x
+
+
 BATCH, SEQUENCE = Dim("batch", min=1, max=64), Dim("sequence", min=1, max=128)
 _SHAPES: dict[type[torch.nn.Module], tuple[tuple[torch.Tensor, ...], tuple[dict[int, Any] | None, ...]]] = {
     Encoder: (
@@ -47,6 +54,7 @@ _SHAPES: dict[type[torch.nn.Module], tuple[tuple[torch.Tensor, ...], tuple[dict[
         ({0: BATCH, 1: SEQUENCE}, {0: BATCH, 1: SEQUENCE}),
     ),
     Scaled: ((torch.ones(2, 3), torch.ones(3)), ({0: BATCH}, None)),
+    Quadratic: ((torch.ones(2, 3),), ({0: Dim("batch", min=1, max=2**20)},)),
     Summed: ((torch.ones(2, 3),), ({0: Dim("n", min=1, max=64)},)),
 }
 

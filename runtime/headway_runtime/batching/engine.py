@@ -26,7 +26,7 @@ from headway_runtime.errors import (
     QueueFullError,
     RequestError,
 )
-from headway_runtime.logs import log
+from headway_runtime.logs import log_seldom
 from headway_runtime.program import Program
 
 
@@ -180,7 +180,7 @@ class Engine:
         except Exception as error:
             if len(works) == 1:
                 return [Outcome(works[0].slot, _failure(error))], self._record(works, rows, began)
-            log("run_failed", level="warning", requests=len(works), rows=sum(rows), error_type=type(error).__name__)
+            log_seldom("run_failed", requests=len(works), rows=sum(rows), error_type=type(error).__name__)
             return self._one_by_one(works, rows, began)
         answers = (
             Answer(outputs, began - work.ticket.arrived, sum(rows)) for work, outputs in zip(works, parted, strict=True)
@@ -228,7 +228,7 @@ class Engine:
 
 
 def _failure(error: Exception) -> ProgramFailedError:
-    log("program_failed", level="warning", error_type=type(error).__name__)
+    log_seldom("program_failed", error_type=type(error).__name__)
     first = (str(error).strip().splitlines() or [""])[0][:500]
     return ProgramFailedError(f"the program failed on this request: {type(error).__name__}: {first}")
 
