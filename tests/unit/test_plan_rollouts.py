@@ -86,6 +86,7 @@ def test_a_canary_at_the_first_deployment_waits_until_the_stable_is_ready() -> N
 def test_the_canary_of_a_broken_first_deployment_says_why_it_waits() -> None:
     w = serving(artifact={"uri": BROKEN}, canary={"artifact": B, "weight": 10})
     assert len(w.deployments()) == 1
+    assert w.condition("UpToDate")["message"].endswith("waits for it")
 
 
 def test_a_new_version_gets_weight_only_with_all_its_pods_and_the_old_one_keeps_its_pods_until_that_is_confirmed() -> (
@@ -395,6 +396,16 @@ def test_the_previous_version_goes_when_its_time_is_over() -> None:
 def test_no_previous_version_is_kept_when_none_is_asked_for() -> None:
     w = serving(rollback={"keep": "None"})
     w.edit(artifact=B)
+    w.settle()
+    assert len(w.deployments()) == 1
+    assert w.said("RollbackReady") == ("False", "NoPrevious")
+
+
+def test_a_previous_version_goes_when_keeping_is_switched_off() -> None:
+    w = serving()
+    w.edit(artifact=B)
+    w.settle()
+    w.edit(rollback={"keep": "None"})
     w.settle()
     assert len(w.deployments()) == 1
     assert w.said("RollbackReady") == ("False", "NoPrevious")

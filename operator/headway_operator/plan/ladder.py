@@ -55,7 +55,8 @@ def first_deployment(state: State) -> Step | None:
     if state.facts.acked or state.weights or state.facts.observed.namespace_full:
         return None
     reason = state.reason(stable, Reason.ROLLING_OUT)
-    return Step("first-deployment", reason, f"Revision {stable} starts: {state.count(stable, Role.STABLE)}")
+    waits = f"; the canary {state.wanted.canary} waits for it" if state.wanted.canary else ""
+    return Step("first-deployment", reason, f"Revision {stable} starts: {state.count(stable, Role.STABLE)}{waits}")
 
 
 def not_routed(state: State) -> Step | None:
@@ -106,15 +107,6 @@ def incoming_unconfirmed(state: State) -> Step | None:
     share = state.weights.get(name, 0)
     message = f"Revision {name} is ready; the routers have not confirmed its {share} % yet"
     return Step("incoming-unconfirmed", Reason.ROLLING_OUT, message)
-
-
-def canary_waits(state: State) -> Step | None:
-    """A canary waits for the first deployment to end."""
-    name = state.wanted.canary
-    if name is None or name in (state.roles.canary, state.roles.stable):
-        return None
-    message = f"The canary {name} waits until the stable revision {state.roles.stable} is ready"
-    return Step("canary-waits", Reason.CANARY_NOT_READY, message)
 
 
 def canary_refused(state: State) -> Step | None:
@@ -190,7 +182,6 @@ LADDER: tuple[Callable[[State], Step | None], ...] = (
     incoming_not_ready,
     incoming_without_capacity,
     incoming_unconfirmed,
-    canary_waits,
     canary_refused,
     canary_not_ready,
     weights_unconfirmed,

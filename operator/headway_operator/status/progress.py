@@ -25,10 +25,9 @@ def reconciling(view: View, said: Verdicts, *, is_stalled: bool) -> Verdict | No
     """Something is on its way and will come to an end by itself."""
     leaving = [target.revision for target in view.plan.targets if target.leaving]
     waits = said[ConditionType.KNOBS_APPLIED].reason == Reason.WAITING
-    starts = view.plan.rollout_since.keys() - set(view.late())
-    unsettled = not view.plan.step.settled and not is_stalled
+    starts = not is_stalled and (view.plan.rollout_since or not view.plan.step.settled)
     pending = said[ConditionType.ROUTED].reason == Reason.WEIGHT_PENDING
-    if not (leaving or waits or starts or unsettled or pending):
+    if not (leaving or waits or starts or pending):
         return None
     going = f"; {', '.join(leaving)} is being removed" if leaving else ""
     return true(view.plan.step.reason, view.plan.step.message + going)
