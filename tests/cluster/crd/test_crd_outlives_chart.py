@@ -10,7 +10,7 @@ import pytest
 from headway_api import crd, names
 from onenode import build
 
-from tests.cluster.crd.access import Kubectl, model
+from tests.cluster.crd.access import Kubectl, RefusedError, model
 
 CHART = crd.ROOT / "charts" / "headway"
 (HELM,) = (tool for tool in build.TOOLS if tool.name == "helm")
@@ -61,6 +61,16 @@ def test_an_upgrade_with_the_same_values_changes_nothing(kubectl: Kubectl, helm:
     assert "Deployment" in before
     helm("upgrade", release, str(CHART))
     assert generations() == before
+
+
+def test_the_operators_pod_is_admitted_where_pod_security_is_restricted(kubectl: Kubectl, release: str) -> None:
+    kubectl("label", "namespace", kubectl.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    deployment = json.loads(kubectl("get", f"deployment/{release}-operator", "-o", "json"))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": deployment["spec"]["template"]["spec"]}
+    kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+    del pod["spec"]["containers"][0]["securityContext"]
+    with pytest.raises(RefusedError, match="restricted"):
+        kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
 
 
 def test_models_outlive_the_release_and_can_still_be_deleted(kubectl: Kubectl, helm: Helm, release: str) -> None:
