@@ -2,8 +2,7 @@
 
 import copy
 import os
-import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,38 +60,12 @@ class Platform:
         self.access.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=180s")
 
     def publish(self, namespace: str, say: Say) -> tuple[Object, Object]:
-        """Start an S3 server in the namespace, put both versions there; their `artifact` fields."""
-        paths = [models.exported(version, say) for version in (1, 2)]
-        access, secret = "headway-demo", secrets.token_urlsafe(24)
-        manifest = s3.manifest(namespace, bucket=BUCKET, access=access, secret=secret, image=self.images["s3"])
-        self.access.kubectl("apply", "-f", "-", stdin=manifest)
-        self.access.kubectl("rollout", "status", "-n", namespace, f"deployment/{s3.NAME}", "--timeout=120s")
-        with self.access.reach(namespace, s3.NAME) as url:
-            store = S3Store(
-                BUCKET,
-                endpoint=url,
-                access_key_id=access,
-                secret_access_key=secret,
-                region="us-east-1",
-                client_options={"allow_http": True},
-            )
-            for version, path in enumerate(paths, 1):
-                obstore.put(store, f"minilm/{version}/model.pt2", path)
-                say(f"s3://{BUCKET}/minilm/{version}/model.pt2  {path.stat().st_size / 1e6:.0f} MB")
-        self.access.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": CREDENTIALS, "namespace": namespace},
-                "stringData": {
-                    "AWS_ACCESS_KEY_ID": access,
-                    "AWS_SECRET_ACCESS_KEY": secret,
-                    "AWS_REGION": "us-east-1",
-                    "AWS_ENDPOINT_URL": f"http://{s3.NAME}.{namespace}.svc",
-                },
-            }
-        )
-        first, second = ({"uri": f"s3://{BUCKET}/minilm/{version}/model.pt2"} for version in (1, 2))
+        """Put both versions of the demo's model into an object store in the namespace; their `artifact` fields."""
+        paths = {f"minilm/{version}/model.pt2": models.exported(version, say) for version in (1, 2)}
+        publish(self, namespace, paths)
+        for key, path in paths.items():
+            say(f"s3://{BUCKET}/{key}  {path.stat().st_size / 1e6:.0f} MB")
+        first, second = ({"uri": f"s3://{BUCKET}/{key}"} for key in paths)
         return {**first, "credentials": {"secretName": CREDENTIALS}}, second
 
     def story(self, namespace: str, artifact: Object) -> Story:
@@ -141,6 +114,34 @@ def open_platform(say: Say) -> Platform:
             "it can pull Headway's images from"
         ) from error
     return Platform(Access(kubeconfig, CLUSTER.bin_dir()), _by_name(loaded), embedded=True)
+
+
+def publish(platform: Platform, namespace: str, files: Mapping[str, Path]) -> None:
+    """Make sure that the namespace has an S3 server and a Secret with its keys; put the files there."""
+    access, secret = "headway-demo", f"only-for-{namespace}"
+    manifest = s3.manifest(namespace, bucket=BUCKET, access=access, secret=secret, image=platform.images["s3"])
+    platform.access.kubectl("apply", "-f", "-", stdin=manifest)
+    platform.access.kubectl("rollout", "status", "-n", namespace, f"deployment/{s3.NAME}", "--timeout=120s")
+    keys = {"AWS_ACCESS_KEY_ID": access, "AWS_SECRET_ACCESS_KEY": secret, "AWS_REGION": "us-east-1"}
+    with platform.access.reach(namespace, s3.NAME) as url:
+        store = S3Store(
+            BUCKET,
+            endpoint=url,
+            access_key_id=access,
+            secret_access_key=secret,
+            region=keys["AWS_REGION"],
+            client_options={"allow_http": True},
+        )
+        for key, path in files.items():
+            obstore.put(store, key, path)
+    platform.access.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": CREDENTIALS, "namespace": namespace},
+            "stringData": {**keys, "AWS_ENDPOINT_URL": f"http://{s3.NAME}.{namespace}.svc"},
+        }
+    )
 
 
 def _by_name(loaded: list[str]) -> dict[str, str]:

@@ -46,10 +46,17 @@ class Traffic:
     """Sends bodies in turn from `clients` connections until closed; a client pauses `pause` seconds after an answer."""
 
     def __init__(
-        self, url: str, host: str, bodies: Sequence[dict[str, Any]], *, clients: int = 4, pause: float = 0.05
+        self,
+        url: str,
+        host: str,
+        bodies: Sequence[dict[str, Any]],
+        *,
+        clients: int = 4,
+        pause: float = 0.05,
+        keep_alive: bool = True,
     ) -> None:
         self._url, self._host, self._bodies = url, host, bodies
-        self._clients, self._pause = clients, pause
+        self._clients, self._pause, self._keep_alive = clients, pause, keep_alive
         self.answers: list[Answer] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="traffic")

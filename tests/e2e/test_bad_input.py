@@ -1,0 +1,88 @@
+"""What a user gets wrong: each time a condition names the field or the fact, and what served goes on serving."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster_access import Object
+from tests.e2e.platform import BUCKET, CREDENTIALS, Platform, publish
+from tests.e2e.small import Small, small_world
+
+NAMESPACE = "headway-bad-input"
+SECRET = "AWS_SECRET_ACCESS_KEY"
+
+
+@pytest.fixture(scope="module")
+def world(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
+    directory: Path = tmp_path_factory.mktemp("small")
+    with small_world(platform, NAMESPACE, directory) as small:
+        text = directory / "notes.pt2"
+        text.write_text("this is not an archive")
+        publish(platform, NAMESPACE, {"small/notes.pt2": text})
+        right = platform.access.get(NAMESPACE, "secret", CREDENTIALS)["data"]
+        wrong: Object = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "wrong", "namespace": NAMESPACE}}
+        platform.access.apply({**wrong, "data": {**right, SECRET: "d3Jvbmc="}})
+        yield small
+
+
+@dataclass(frozen=True)
+class Case:
+    """`change` is merged into a good spec; `says` is what the message must name."""
+
+    change: dict[str, Any]
+    condition: str
+    reason: str
+    says: tuple[str, ...]
+
+
+CASES = {
+    "artifact missing": Case(
+        {"artifact": {"uri": f"s3://{BUCKET}/small/none.pt2"}}, "ArtifactVerified", "NotFound", ("small/none.pt2",)
+    ),
+    "not a pt2": Case(
+        {"artifact": {"uri": f"s3://{BUCKET}/small/notes.pt2"}}, "ArtifactVerified", "UnsafeArtifact", ("archive",)
+    ),
+    "digest mismatch": Case(
+        {"artifact": {"digest": f"sha256:{'0' * 64}"}}, "ArtifactVerified", "DigestMismatch", ("sha256:0000",)
+    ),
+    "wrong credentials": Case(
+        {"artifact": {"credentials": {"secretName": "wrong"}}}, "ArtifactVerified", "Forbidden", ("credentials",)
+    ),
+    "credentials secret missing": Case(
+        {"artifact": {"credentials": {"secretName": "nobody"}}}, "UpToDate", "SecretNotFound", ("nobody",)
+    ),
+    "image cannot be pulled": Case(
+        {"template": {"runtimeImage": "localhost/nowhere:1"}}, "UpToDate", "ImagePullFailed", ("localhost/nowhere:1",)
+    ),
+    "model larger than the pod's memory": Case(
+        {"template": {"resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": "64Mi"}}}},
+        "UpToDate",
+        "OutOfMemory",
+        ("limits.memory",),
+    ),
+    "bucket outside the program's range": Case(
+        {"batching": {"shapeBuckets": {"batch": [1, 64]}}},
+        "Accepted",
+        "BucketOutOfRange",
+        ("spec.batching.shapeBuckets.batch", "64", "32"),
+    ),
+    "unknown dimension": Case(
+        {"batching": {"shapeBuckets": {"sequence": [16]}}}, "Accepted", "UnknownDimension", ("sequence", "batch")
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_bad_change_is_named_and_the_version_that_served_goes_on(world: Small, case: Case) -> None:
+    stable = world.revision("Stable")
+    with world.traffic() as traffic:
+        world.apply(**case.change)
+        message = world.wait_reason(case.condition, case.reason)
+        assert all(part in message for part in case.says), message
+        world.apply()
+        world.wait("Ready", "UpToDate", "Accepted", "ArtifactVerified", "Routed")
+    assert not traffic.failures, traffic.failures[:3]
+    assert world.revision("Stable") == stable
