@@ -25,6 +25,9 @@ ANNOTATION_DIGEST = f"{PREFIX}/digest"  # on a ControllerRevision: the digest ev
 ANNOTATION_ROLE = f"{PREFIX}/role"  # on a ControllerRevision: Stable or Previous, for a restore without status
 ANNOTATION_SYNC = f"{PREFIX}/sync"  # on a pod: hash of what it should have mounted; changing it makes the kubelet look
 ANNOTATION_REFRESH = f"{PREFIX}/refresh"  # on a ModelDeployment: a new value asks for a new revision of the same spec
+ANNOTATION_SIGNATURE = (
+    f"{PREFIX}/allow-signature-change"  # on a ModelDeployment: "true" lets a canary differ in its tensors
+)
 
 # Ports of a runtime pod and of a router pod; both serve inference on INFERENCE_PORT and read-only facts on ADMIN_PORT
 INFERENCE_PORT = 8080

@@ -61,6 +61,7 @@ class World:
     confirmed: dict[str, int] | None = None
     now: float = EPOCH
     image: str = "runtime:1"
+    signature: str | None = "same"
     known: bool = True
     writes: int = 0
     passes: int = 0
@@ -102,7 +103,7 @@ class World:
     def _pod(self, pod: SimPod) -> Pod:
         report = None
         if pod.ready and pod.readable:
-            signature = "other" if pod.uri == OTHER_SIGNATURE else "same"
+            signature = "other" if pod.uri == OTHER_SIGNATURE else self.signature
             report = Report(
                 model=self.name,
                 revision=pod.revision,

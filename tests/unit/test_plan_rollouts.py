@@ -294,6 +294,13 @@ def test_a_canary_with_another_signature_gets_nothing_unless_that_is_allowed() -
     assert w.said("Accepted")[0] == "True"
 
 
+def test_a_runtime_that_reports_no_signature_is_let_through() -> None:
+    w = world(canary={"artifact": {"uri": OTHER_SIGNATURE}, "weight": 50})
+    w.signature = None
+    w.settle()
+    assert w.weights() == {w.role(Role.STABLE): 50, w.role(Role.CANARY): 50}
+
+
 def test_a_canary_whose_signature_is_not_known_yet_gets_nothing() -> None:
     w = serving(canary={"artifact": B, "weight": 50})
     w.edit(canary={"artifact": C, "weight": 50})

@@ -16,7 +16,7 @@ from headway_operator.plan.failures import explain
 from headway_operator.plan.identity import Wanted
 from headway_operator.plan.replicas import capacity
 from headway_operator.plan.roles import Roles
-from headway_operator.plan.weights import ANNOTATION_SIGNATURE, Weights, signature_changed
+from headway_operator.plan.weights import Weights, signature_changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def signature_message(canary: str, stable: str) -> str:
     """What to tell the user about a canary whose tensors differ."""
     return (
         f"The inputs or outputs of the canary {canary} differ from those of {stable}, so it gets no traffic; export it "
-        f'with the same ones, or set the annotation {ANNOTATION_SIGNATURE}: "true"'
+        f'with the same ones, or set the annotation {names.ANNOTATION_SIGNATURE}: "true"'
     )
 
 

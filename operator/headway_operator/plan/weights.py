@@ -14,8 +14,6 @@ from headway_operator.plan.roles import Roles, has_served
 
 Weights = dict[str, int]
 
-ANNOTATION_SIGNATURE = f"{names.PREFIX}/allow-signature-change"
-
 
 def wanted_weights(facts: Facts, roles: Roles) -> Weights:
     """Revision -> per cent, above zero, summing to 100; {} while no revision has ever been ready."""
@@ -69,15 +67,16 @@ def _incoming(facts: Facts, roles: Roles, side: int) -> int:
 
 
 def signature_changed(facts: Facts, stable: str, canary: str) -> bool | None:
-    """Whether the canary takes or gives other tensors than the stable one; None until a pod of both has said so.
+    """Whether the canary takes or gives other tensors than the stable one; None until a pod of both has reported.
 
+    A runtime that reports no signature cannot be compared, and is let through.
     After a restart of the operator nobody has said anything yet: a refusal that status remembers stands until then.
     """
-    if facts.observed.resource.annotations.get(ANNOTATION_SIGNATURE) == "true":
+    if facts.observed.resource.annotations.get(names.ANNOTATION_SIGNATURE) == "true":
         return False
     known = _signatures(facts, stable), _signatures(facts, canary)
     if all(known):
-        return known[0] != known[1]
+        return None not in known[0] | known[1] and known[0] != known[1]
     conditions = facts.observed.resource.status.get("conditions", [])
     refused = any(c["type"] == "Accepted" and c["reason"] == Reason.SIGNATURE_CHANGED for c in conditions)
     return True if refused and facts.role_before(canary) is Role.CANARY else None
