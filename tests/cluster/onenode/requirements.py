@@ -27,14 +27,13 @@ class Route:
 
 def check(layout: Layout) -> None:
     """Raise MissingCapabilityError if this machine cannot run the instance."""
-    if layout.node:
-        if layout.instance not in NODE_INSTANCES:
-            raise MissingCapabilityError(f"a node needs an instance from 0 to {max(NODE_INSTANCES)}")
-        if os.geteuid():
-            raise MissingCapabilityError(
-                "a cluster with a node needs root (it makes network links and cgroups); "
-                "without root, --control-plane-only works, and HEADWAY_KUBECONFIG=FILE points at another cluster"
-            )
+    if layout.node and os.geteuid():
+        raise MissingCapabilityError(
+            "a cluster with a node needs root (it makes network links and cgroups); "
+            "without root, --control-plane-only works, and HEADWAY_KUBECONFIG=FILE points at another cluster"
+        )
+    if layout.node and layout.instance not in NODE_INSTANCES:
+        raise MissingCapabilityError(f"a node needs an instance from 0 to {max(NODE_INSTANCES)}")
     programs(CONTROL_PLANE_PROGRAMS + (NODE_PROGRAMS if layout.node else ()))
     namespaces(layout)
     if layout.node:
