@@ -96,9 +96,9 @@ class Pod:
     def install(self, model: Model) -> None:
         """Every bucket is warm: obey the newest knobs, or the defaults until there are any, and be ready."""
         self.model = model
-        self._apply(*(self._asked or ("{}", None)))
-        if self.settings is None:
-            self._apply("{}", None)
+        self._apply("{}", None)
+        if self._asked is not None:
+            self._apply(*self._asked)
         if self.phase is not Phase.DRAINING:
             self.phase = Phase.READY
 

@@ -79,6 +79,13 @@ def test_a_full_group_may_go_before_an_older_request_that_still_waits_but_not_af
     assert ids(policy.plan(5)) == [1]
 
 
+def test_of_several_full_groups_the_one_with_the_oldest_request_goes_first() -> None:
+    policy = Policy(limits(max_batch=2, max_wait=9))
+    for number, group in enumerate("abba"):
+        policy.admit(ticket(number, group=group, arrived=number))
+    assert ids(policy.plan(4)) == [0, 3]
+
+
 def test_requests_of_several_rows_fill_a_run_without_overflowing_it() -> None:
     policy = Policy(limits(max_batch=4))
     for number, rows in enumerate([3, 2, 1]):

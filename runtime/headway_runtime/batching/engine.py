@@ -130,16 +130,21 @@ class Engine:
         return 0.0 if since is None else time.monotonic() - since
 
     def run(self) -> None:
-        """The thread's life: returns after `stop`."""
-        with torch.inference_mode():
-            while works := self._take():
-                outcomes, record = self._execute(works)
-                self._running_since = None
-                self._deliver(outcomes, record)
-        with self._condition:
-            left = [Outcome(work.slot, NotServingError("the pod is ending")) for work in self._works.values()]
-            self._works.clear()
-        self._deliver(left, None)
+        """The thread's life: returns after `stop`. However it ends, every request is answered."""
+        works: list[Work] = []
+        try:
+            with torch.inference_mode():
+                while works := self._take():
+                    outcomes, record = self._execute(works)
+                    self._running_since = None
+                    works = []
+                    self._deliver(outcomes, record)
+        finally:
+            with self._condition:
+                self._stopping = True
+                unanswered = [*works, *self._works.values()]
+                self._works.clear()
+            self._deliver([Outcome(work.slot, NotServingError("the pod is ending")) for work in unanswered], None)
 
     def _take(self) -> list[Work]:
         """Wait for the next run; empty when it is time to end."""
