@@ -61,7 +61,9 @@ async def test_when_the_engine_thread_dies_every_request_is_answered_and_the_pod
     alive = asyncio.create_task(life.Life(pod, life.Options(tmp_path, tmp_path / "knobs.json", inference, admin)).run())
     try:
         async with asyncio.timeout(20), httpx.AsyncClient(timeout=20) as http:
-            while (await http.get(f"http://127.0.0.1:{port}/v2/health/ready")).status_code != 200:
+            for _ in range(1000):
+                if (await http.get(f"http://127.0.0.1:{port}/v2/health/ready")).status_code == 200:
+                    break
                 await asyncio.sleep(0.01)
             url = f"http://127.0.0.1:{port}/v2/models/encoder/infer"
             answers = await asyncio.gather(*(http.post(url, json=question([[1, 2]])) for _ in range(3)))
