@@ -5,6 +5,7 @@ checked.
 description of them was held against the size of its record.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -38,13 +39,14 @@ _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}[A-Za-z0-9.+_-]{0,48}\Z", re.ASCII
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes of the artifact that become bytes of ``weights.bin``."""
+    """Bytes of the artifact that become bytes of ``weights.bin``. ``boolean``: they may only be 0 and 1."""
 
     name: str
     source: int
     size: int
     crc: int
     target: int
+    boolean: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,8 @@ def _check_versions(document: dict[str, Any], name: str) -> None:
         raise Refusal("schema.torch", f"exported with torch {version}").within(name)
     if not set(document.get("verifiers", [])) <= {"TRAINING", "ATEN", ""}:
         raise Refusal("schema.value", document["verifiers"]).inside("verifiers").within(name)
+    if any(not re.match(r"[a-z_]{1,32}\Z", key) for key in document["opset_version"]):
+        raise Refusal("schema.value", sorted(document["opset_version"])[:3]).inside("opset_version").within(name)
     module = document["graph_module"]
     if module.get("treespec_namedtuple_fields"):
         raise Refusal("tree.type", "a named tuple").within(name)
@@ -197,9 +201,11 @@ def _weights(archive: zip_.Archive, model: str, draft: program.Draft) -> tuple[t
         tensor = tensors.stored(payload["tensor_meta"], entry.size)
         _check_same(use, payload["tensor_meta"])
         if name not in copies:
-            copies[name] = Copy(name, entry.offset, entry.size, entry.crc, total)
+            copies[name] = Copy(name, entry.offset, entry.size, entry.crc, total, tensor.dtype == "bool")
             total += -(-entry.size // ALIGNMENT) * ALIGNMENT
         users[name] = users.get(name, 0) + 1
+        if copies[name].boolean != (tensor.dtype == "bool"):
+            raise Refusal("tensor.bool", use.name)
         table.append(_table_entry(use, tensor, copies[name], draft))
     for use, row in zip(draft.weights, table, strict=True):
         name = next(c.name for c in copies.values() if c.target == row["offset"] and c.size == row["bytes"])
@@ -248,12 +254,24 @@ def _table_entry(use: program.WeightUse, tensor: tensors.Stored, copy: Copy, dra
     }
 
 
+def _check_names(extra: record.Record, inputs: dict[str, dict[str, Any]]) -> None:
+    """One name for a size, one size for a name; a fixed axis has none."""
+    sizes: dict[str, Any] = {}
+    for name, axis, dimension in extra.dimensions:
+        size = inputs[name]["shape"][axis]
+        if isinstance(size, int) or sizes.setdefault(dimension, size) != size:
+            raise Refusal("record.form", f"dimension {dimension!r} names a fixed size, or two sizes")
+    if len({json.dumps(s) for s in sizes.values()}) != len(sizes):
+        raise Refusal("record.form", "two dimensions name one size")
+
+
 def _apply(extra: record.Record, document: dict[str, Any]) -> None:
     """Names of Headway's record into the document; they must speak of what is there."""
     inputs = {i["name"]: i for i in document["inputs"]}
     for name, axis, _ in extra.dimensions:
         if name not in inputs or axis >= len(inputs[name]["shape"]):
             raise Refusal("record.form", f"dimension of axis {axis} of {name!r}, which the program does not have")
+    _check_names(extra, inputs)
     document["dimensions"] = [[name, axis, dimension] for name, axis, dimension in extra.dimensions]
     if extra.outputs is not None:
         if len(extra.outputs) != len(document["outputs"]) or len(set(extra.outputs)) != len(extra.outputs):

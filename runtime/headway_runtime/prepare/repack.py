@@ -26,7 +26,7 @@ CHUNK = 4 << 20
 def repack(inspection: Inspection, source: Path, target: Path) -> None:
     """Write the prepared form of ``source`` into the existing directory ``target`` (all but the marker).
 
-    Each record is checked against its CRC while it is copied. Raises Refusal ``archive.crc``.
+    Each record is checked against its CRC while it is copied. Raises Refusal ``archive.crc``, ``tensor.bool``.
     """
     _write(target / PROGRAM, strict_json.dump(inspection.document))
     if inspection.samples:
@@ -62,6 +62,8 @@ def _copy(read: int, copy: Copy, out: Any) -> None:
         if not part:
             break
         crc = zlib.crc32(part, crc)
+        if copy.boolean and part.translate(None, b"\0\1"):
+            raise Refusal("tensor.bool").within(copy.name)
         out.write(part)
         done += len(part)
     if done != copy.size or crc != copy.crc:

@@ -72,6 +72,7 @@ RULES: dict[str, Rule] = {
     "tensor.shape": Rule(UNSAFE, "a tensor has impossible sizes or strides"),
     "tensor.bounds": Rule(UNSAFE, "a weight reaches outside of the bytes stored for it"),
     "tensor.mismatch": Rule(UNSAFE, "the graph and the stored weight disagree on shape or element type"),
+    "tensor.bool": Rule(UNSAFE, "a boolean weight holds bytes other than 0 and 1"),
     "weight.missing": Rule(UNSAFE, "the program uses a weight that the archive does not hold"),
     "weight.pickle": Rule(UNSAFE, "a weight is stored as a pickle; only plain tensors are loaded"),
     # graph

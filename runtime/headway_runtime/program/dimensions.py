@@ -93,7 +93,12 @@ class Dimensions:
         """Every axis, fixed or dynamic, has the size that the symbols give it."""
         for spec, shape in zip(self.inputs, shapes, strict=True):
             for axis, (declared, size) in enumerate(zip(spec.shape, shape, strict=True)):
-                needed = declared if isinstance(declared, int) else ex.evaluate(declared, values)
+                if isinstance(declared, int):
+                    needed: ex.Number = declared
+                elif declared.operator == "symbol":  # almost every dynamic axis, on the path of every request
+                    needed = values[str(declared.value)]
+                else:
+                    needed = ex.evaluate(declared, values)
                 if size != needed:
                     why = (
                         ""
