@@ -40,6 +40,8 @@ LUCK = (
     st.tuples(st.just("round"), st.none()),
     st.tuples(st.just("round"), st.none()),
     st.tuples(st.just("round"), st.none()),
+    st.tuples(st.just("half"), st.sampled_from([0, 1])),
+    st.tuples(st.just("half"), st.sampled_from([0, 1])),
     st.tuples(st.just("pass"), st.none()),
     st.tuples(st.just("crash"), st.integers(0, 12)),
     st.tuples(st.just("nodes"), st.integers(0, 3)),
@@ -72,6 +74,10 @@ def happen(w: World, kind: str, value: Any) -> None:
             w.nodes()
             w.pass_()
             w.acknowledge()
+        case "half":  # one router lags behind
+            w.nodes()
+            w.pass_()
+            w.acknowledge(value)
         case "crash":
             try:
                 w.pass_(crash_after=value)

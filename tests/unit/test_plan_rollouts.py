@@ -575,6 +575,28 @@ def test_losing_a_pod_makes_no_rollout_but_asking_for_more_does() -> None:
     assert w.pass_().step.rung == "stable-without-capacity"
 
 
+def test_a_rollout_that_one_router_has_taken_is_not_scaled_down_when_it_is_called_off() -> None:
+    w = serving(replicas=2)
+    stable = w.role(Role.STABLE)
+    w.edit(artifact=B)
+    for _ in range(3):
+        w.pass_()
+        w.nodes()
+    w.pass_()
+    new = w.role(Role.INCOMING)
+    assert w.published == {new: 100}
+    w.acknowledge(0)
+    w.edit(artifact=A)
+    for _ in range(3):
+        w.pass_()
+        w.nodes()
+        assert w.published == {stable: 100}
+        assert w.deployments()[new] == 2, "one router still sends it everything"
+    w.acknowledge()
+    w.settle()
+    assert new not in w.deployments()
+
+
 def test_an_unconfirmed_weight_verifies_nothing() -> None:
     w = serving(canary={"artifact": B, "weight": 10})
     w.edit(canary={"artifact": B, "weight": 20})
