@@ -30,7 +30,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 
 def is_ready(kubeconfig: Path) -> bool:
-    kubectl = [CLUSTER.bin_dir() / "kubectl", f"--kubeconfig={kubeconfig}", "get", "--raw=/readyz"]
+    kubectl = [str(CLUSTER.bin_dir() / "kubectl"), f"--kubeconfig={kubeconfig}", "get", "--raw=/readyz"]
     return subprocess.run(kubectl, capture_output=True).stdout == b"ok"
 
 

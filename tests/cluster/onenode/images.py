@@ -11,15 +11,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from . import containerd_store, instance, node
 from .archive import NOBODY, pack
 from .base import base_image
 from .build import S3, VERSITYGW, build
 from .buildah import Buildah, open_buildah
-from .layout import PACKAGE, cache
+from .errors import OnenodeError, StepError
+from .layout import NODE_INSTANCES, PACKAGE, cache
 from .lock import locked
 from .pip_settings import lent, of_this_machine
 
@@ -115,11 +118,19 @@ class Node:
         listing = subprocess.run(self._ctr("content", "ls", "-q"), check=True, capture_output=True, text=True).stdout
         return set(listing.split())
 
-    def importing(self) -> subprocess.Popen[bytes]:
-        """A running import that reads an archive from its standard input."""
+    @contextmanager
+    def importing(self) -> Iterator[IO[bytes]]:
+        """A running import: what is written to the stream is the archive. Raises StepError."""
         layout, inside = instance.running(self.number)
         command = [*inside, *(str(part) for part in node.import_command(layout)), "-"]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sys.stderr)
+        log = cache() / "images.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output)
+        with process:
+            assert process.stdin
+            yield process.stdin
+        if process.returncode:
+            raise StepError(f"loading an image into instance {self.number} failed:\n{log.read_text()}")
 
 
 def _ensure(image: Image, buildah: Buildah, to: Node | None) -> tuple[str, str]:
@@ -135,12 +146,8 @@ def _ensure(image: Image, buildah: Buildah, to: Node | None) -> tuple[str, str]:
     except (OSError, KeyError):
         _build(image, buildah, arguments, key, layout)
     if to and not to.has(names):
-        process = to.importing()
-        assert process.stdin
-        sent = containerd_store.write_archive(layout, key, names, to.contents(), process.stdin)
-        process.stdin.close()
-        if process.wait():
-            raise subprocess.CalledProcessError(process.returncode, "ctr images import")
+        with to.importing() as stream:
+            sent = containerd_store.write_archive(layout, key, names, to.contents(), stream)
         print(f"loaded {names[1]}: {sent / 1e6:.1f} MB that the node did not have", file=sys.stderr)
     return names
 
@@ -183,11 +190,17 @@ def _ensure_s3(to: Node | None) -> tuple[str, str]:
     names = names_of("s3", S3.key()[:12])
     if to and not to.has(names):
         archive = pack(VERSITYGW.path(), names, cache() / "s3.tar", user=NOBODY)
-        process = to.importing()
-        assert process.stdin
-        process.stdin.write(archive.read_bytes())
-        process.stdin.close()
+        with to.importing() as stream:
+            stream.write(archive.read_bytes())
         archive.unlink()
-        if process.wait():
-            raise subprocess.CalledProcessError(process.returncode, "ctr images import")
+        print(f"loaded {names[1]}", file=sys.stderr)
     return names
+
+
+def clean() -> None:
+    """Remove all built images and the nodes' stores, which only grow; the programs stay. Raises OnenodeError."""
+    if up := [number for number in NODE_INSTANCES if instance.find(number)]:
+        raise OnenodeError(f"instance {up[0]} is up and uses its images: end it first with `down`")
+    with locked(cache() / "images.lock", "another build of images"):
+        for path in (cache() / "buildah", cache() / "oci", cache() / "pip", *cache().glob("images-*")):
+            shutil.rmtree(path, ignore_errors=True)
