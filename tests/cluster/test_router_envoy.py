@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from headway_operator.router.intent import Backend, Intent
+from headway_operator.router.podtemplate import ending
 from headway_operator.router.render import render
 from realrouter.stage import Load, Stage, intent, stage
 
@@ -237,16 +238,19 @@ async def test_http2_without_tls_is_served_on_the_same_port(router: Stage) -> No
 async def test_a_router_that_ends_loses_nothing(router: Stage) -> None:
     await router.pods.start("sentiment", STABLE)
     await router.settle(intent("sentiment", {STABLE: 100}, stable=STABLE))
-    slow = asyncio.create_task(router.ask(x_test_seconds="1.5"))
+    slow = asyncio.create_task(router.ask(x_test_seconds="3"))
     async with router.load() as load:
         await asyncio.sleep(0.5)
-        await router.envoy.fail_health_check()
+        hook = await asyncio.create_subprocess_exec("bash", "-c", ending(router.site.admin_port, linger=1))
+        await asyncio.sleep(0.5)
         assert not await router.envoy.ready(), "the pod must leave its Service while it still serves"
         _, headers, _ = await router.ask()
         assert headers["connection"] == "close", "clients must look for another router"
-        await asyncio.sleep(0.5)
-    assert (await slow)[0] == 200
+        assert hook.returncode is None
+    assert await asyncio.wait_for(hook.wait(), 10) == 0
+    assert slow.done(), "the hook waits for requests in flight"
     await router.envoy.stop()
+    assert (await slow)[0] == 200
     assert load.failures == []
 
 

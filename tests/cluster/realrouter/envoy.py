@@ -97,11 +97,6 @@ class Envoy:
         async with aiohttp.request("GET", f"http://127.0.0.1:{self.site.readout_port}{path}") as response:
             return response.status, await response.text()
 
-    async def fail_health_check(self) -> None:
-        """The first act of the pod's preStop hook."""
-        async with aiohttp.request("POST", f"http://127.0.0.1:{self.site.admin_port}/healthcheck/fail") as response:
-            assert response.status == 200
-
     async def stop(self) -> None:
         """SIGTERM, and wait."""
         if self.process is not None and self.process.returncode is None:

@@ -1,6 +1,6 @@
 """A stand-in for a runtime pod: `python pod.py HOST PORT MODEL REVISION`. A real HTTP server in a process of its own.
 
-It keeps the runtime's contract with the router: `/v2/health/ready` names the model and the revision, answers name the
+It keeps the runtime's contract with the router: it is ready as its own model and revision only, answers name the
 revision, and a request that asks for it by `x-test-refuse` is refused before admission. GET `/seen` tells which
 requests (header `x-test-id`) it admitted, and how often. SIGUSR1 starts its drain: no longer ready, and still serving.
 """
@@ -46,8 +46,9 @@ class Pod:
     async def _answer(
         self, path: str, headers: dict[str, str], size: int
     ) -> tuple[int, list[tuple[bytes, bytes]], dict[str, Any]]:
-        if path == "/v2/health/ready":
-            return 200 if self.ready else 503, [], {"ready": self.ready, "name": self.model, "revision": self.revision}
+        if path.endswith("/ready"):
+            known = path == f"/v2/models/{self.model}/versions/{self.revision}/ready"
+            return (200 if self.ready else 503) if known else 404, [], {"ready": known and self.ready}
         if path == "/seen":
             return 200, [], dict(self.seen)
         if headers.get("x-test-refuse") == self.revision:

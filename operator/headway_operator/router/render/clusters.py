@@ -6,7 +6,6 @@ from typing import Any
 from headway_operator.router.render.published import members
 from headway_operator.router.render.site import Site
 
-HEALTH_PATH = "/v2/health/ready"
 CHECK_SECONDS = 1
 IDLE_SECONDS = 30  # below the runtime's keep-alive, so that no request meets a connection that the pod is closing
 _PREFIX = "type.googleapis.com/envoy.extensions"
@@ -87,16 +86,15 @@ def _load_balancing() -> dict[str, Any]:
 def _health_check(model: str, revision: str) -> dict[str, Any]:
     """Ready, and the revision that we think it is: addresses are reused, and DNS is late.
 
-    The body must hold both names in this order, as JSON strings; see `docs/` of the runtime's health answer.
+    The path is the Open Inference Protocol's readiness of one version of one model; any other pod answers 404.
     """
-    expected = [f'"{part}"'.encode().hex() for part in (model, revision)]
     return {
         "timeout": "1s",
         "interval": f"{CHECK_SECONDS}s",
         "no_traffic_interval": f"{CHECK_SECONDS}s",
         "unhealthy_threshold": 2,  # for timeouts and resets; any answer but 200 counts at once
         "healthy_threshold": 1,
-        "http_health_check": {"path": HEALTH_PATH, "receive": [{"text": text} for text in expected]},
+        "http_health_check": {"path": f"/v2/models/{model}/versions/{revision}/ready"},
     }
 
 

@@ -1,0 +1,46 @@
+"""Writing the router's objects: only what differs, and never what is another's."""
+
+import logging
+from collections.abc import Sequence
+
+from headway_operator.cluster import Cluster
+from headway_operator.compare import Settled, difference, owned_state
+from headway_operator.kinds import kind_of
+from headway_operator.observed import Object
+from headway_operator.store import Store
+
+_log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Applies and deletes the objects of routers."""
+
+    def __init__(self, cluster: Cluster, store: Store) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._settled = Settled()
+
+    async def write(self, desired: Sequence[Object]) -> None:
+        """Bring the objects to what is desired, in this order. Raises ClusterError at the first that fails."""
+        for wanted in desired:
+            await self._write(wanted)
+
+    async def delete(self, live: Object) -> None:
+        """Delete this very object."""
+        await self._cluster.delete(live)
+        self._settled.forget(live["metadata"]["uid"])
+
+    async def _write(self, desired: Object) -> None:
+        kind, metadata = kind_of(desired), desired["metadata"]
+        live = self._store.get(kind, metadata["namespace"], metadata["name"])
+        if live is not None:
+            where, uid = difference(desired, live), live["metadata"]["uid"]
+            if where is None or self._settled.is_known(uid, desired, owned_state(live)):
+                return
+            fields = {"namespace": metadata["namespace"], "object": f"{kind.kind}/{metadata['name']}"}
+            _log.info("apply", extra={**fields, "because": where})
+        result = await self._cluster.apply(desired, live)
+        self._store.put(result)
+        kept = self._store.get(kind, metadata["namespace"], metadata["name"])
+        if kept is not None and difference(desired, kept) is not None:
+            self._settled.came_back(kept["metadata"]["uid"], desired, owned_state(kept))
