@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headway_api.podconfig import Phase, Termination
 from headway_api.units import parse_duration
@@ -119,7 +120,8 @@ class Life:
 
     async def _first_end(self, tasks: list[asyncio.Task[None]]) -> Termination | None:
         """A signal (None), a failure of the engine, or a task that should run for ever and has not."""
-        await asyncio.wait([*tasks, self._ended], return_when=asyncio.FIRST_COMPLETED)
+        ends: list[asyncio.Future[Any]] = [*tasks, self._ended]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._ended.done():
             return self._ended.result()
         task = next(task for task in tasks if task.done())

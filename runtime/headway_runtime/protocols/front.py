@@ -79,7 +79,7 @@ class Front:
         pod, began = self._pod, time.monotonic()  # the request's own deadline counts from here
         pod.in_flight += 1
         try:
-            status, body, extra = 200, b"", []
+            status, extra = 200, Headers()
             try:
                 body, extra = await self._answer(path, headers, receive, began)
                 pod.metrics.latency.observe(time.monotonic() - began)
@@ -213,7 +213,7 @@ async def _body(receive: Receive) -> bytes | bytearray:
 
 def _gone(receive: Receive, slot: "asyncio.Future[Any]") -> Callable[[], bool]:
     """Whether the client has left. uvicorn's request cycle, whose method `receive` is, knows it without a task."""
-    cycle = getattr(receive, "__self__", None)
+    cycle: Any = getattr(receive, "__self__", None)
     if not hasattr(cycle, "disconnected"):
         return slot.cancelled
     return lambda: bool(cycle.disconnected) or slot.cancelled()
