@@ -28,7 +28,9 @@ def parse(text: str | bytes, router: str) -> Ack:
                 if name.startswith("cluster.") and name.endswith(_HEALTHY)
             },
             rejections=sum(
-                int(values.get(f"{source}.update_rejected", 0)) for source in (_CLUSTERS, _ROUTES, _LISTENERS)
+                int(values.get(f"{source}.{count}", 0))
+                for source in (_CLUSTERS, _ROUTES, _LISTENERS)
+                for count in ("update_rejected", "update_failure")  # understood and refused, or not understood
             ),
         )
     except (KeyError, TypeError, ValueError) as error:

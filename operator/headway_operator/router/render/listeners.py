@@ -11,7 +11,7 @@ STAT_PREFIX = "ingress"
 ADMIN_CLUSTER = "admin"
 READOUT_PATH = "/readout"
 # Exactly what `readout.py` reads; the path below is rewritten to this, so that no caller can ask for another pattern.
-READOUT_FILTER = r"(version_text|update_rejected|warming_clusters|membership_healthy)$"
+READOUT_FILTER = r"(version_text|update_rejected|update_failure|warming_clusters|membership_healthy)$"
 _PREFIX = "type.googleapis.com/envoy.extensions.filters"
 
 
