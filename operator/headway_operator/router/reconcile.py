@@ -47,6 +47,13 @@ class _Space:
     restless: bool = True  # something is in flight
     empty_since: float | None = None
     looks: int = 0  # without news
+    rendered: tuple[Published, Files] | None = None  # the last one: 200 models take a second to write
+
+    def files(self, published: Published) -> Files:
+        """The files for what is published."""
+        if self.rendered is None or not _same(self.rendered[0], published):
+            self.rendered = published, render(published, self.site)
+        return self.rendered[1]
 
 
 class RouterReconciler:
@@ -135,7 +142,7 @@ class RouterReconciler:
         published = space.published or written or Published()
         wanted = _wanted(space, published, models)
         pods = router_pods(self._store.owned(owner, POD))
-        files = render(published, space.site)
+        files = space.files(published)
 
         acks = self._acks.remembered(owner.namespace, pods)
         outcome = self._step(published, wanted, acks or [], files)
@@ -145,7 +152,7 @@ class RouterReconciler:
 
         following = outcome.published
         changed = not published.same_files(following)
-        now_files = render(following, space.site) if changed else files
+        now_files = space.files(following)
         # In memory before it is written, as the ConfigMap with the state is written before the one with the clusters.
         space.published = following
         kept = written if written is not None and _same(written, following) else following
