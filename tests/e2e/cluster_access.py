@@ -65,7 +65,7 @@ class Access:
         """`http://host:port` of a Service: its cluster address if there is a route to it, else a port-forward."""
         spec = self.get(namespace, "service", service)["spec"]
         address, port = spec["clusterIP"], spec["ports"][0]["port"]
-        with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=2):
+        if _is_routed(address, port):
             yield f"http://{address}:{port}"
             return
         with self._forward(namespace, service, port) as url:
@@ -84,6 +84,17 @@ class Access:
                 yield f"http://127.0.0.1:{match[1]}"
             finally:
                 forward.terminate()
+
+
+def _is_routed(address: str, port: int) -> bool:
+    """Whether this machine can send to a Service. It is refused, not lost, while the Service has no ready pod."""
+    try:
+        socket.create_connection((address, port), timeout=2).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def wait_until(what: str, probe: Callable[[], Any], *, seconds: float, every: float = 0.1) -> Any:

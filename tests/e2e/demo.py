@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tests.e2e.cluster_access import StoryError
@@ -14,7 +15,7 @@ from tests.e2e.platform import Platform, open_platform
 from tests.e2e.story import MODEL, Story
 
 NAMESPACE = "headway-demo"
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 class Narrator:
@@ -28,7 +29,7 @@ class Narrator:
     def chapter(self, title: str) -> Iterator[Callable[[str], None]]:
         start = time.monotonic()
         console.print(f"\n[bold]{title}[/bold]  [dim]({start - self.began:.0f} s since the start)[/dim]")
-        yield lambda line: console.print(f"  {line}")
+        yield lambda line: console.print(f"  {line}", markup=False)
         self.chapters.append((title, f"{time.monotonic() - start:.1f} s"))
 
 
@@ -64,8 +65,8 @@ def tell(platform: Platform, narrator: Narrator) -> Story:
             _expect(kept and not promoted.restarts, "a pod of the candidate was replaced or restarted")
         with narrator.chapter("Roll back: git revert, kubectl apply") as say:
             back = story.roll_back(first)
-            say(f"the previous version, still warm, answered again after {back.first_seconds:.2f} s")
-            say(f"and everything after {back.seconds:.2f} s; settled at full size after {back.settled_seconds:.1f} s")
+            say(f"the previous version, still warm, answers everything after {back.seconds:.2f} s")
+            say(f"UpToDate at this generation after {back.settled_seconds:.1f} s")
     _expect(tuned.pods_before == tuned.pods_after and not tuned.restarts, "a knob restarted or replaced a pod")
     return story
 
@@ -102,7 +103,7 @@ def summary(platform: Platform, narrator: Narrator, story: Story) -> None:
         "kubectl explain md.spec.batching",
         "kubectl logs -n headway-system deploy/headway-operator",
     ):
-        console.print(f"  {command}", soft_wrap=True)
+        console.print(f"  {command}", markup=False)
     console.print(f"\nEnd it: {platform.how_to_end}")
 
 
@@ -114,11 +115,11 @@ def main() -> int:
             platform.install(say)
         story = tell(platform, narrator)
     except StoryError as error:
-        console.print(f"\n[bold red]The demo stopped:[/bold red] {error}", soft_wrap=True)
+        console.print(f"\n[bold red]The demo stopped:[/bold red] {escape(str(error))}")
         return 1
     summary(platform, narrator, story)
     for failure in story.failures[:5]:
-        console.print(f"  failed: {failure}", soft_wrap=True)
+        console.print(f"  failed: {failure}", markup=False)
     return 1 if story.failures else 0
 
 

@@ -75,8 +75,7 @@ class Promoted:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    first_seconds: float  # kubectl apply -> the previous version answers again
-    seconds: float  # kubectl apply -> it answers everything
+    seconds: float  # kubectl apply -> the previous version answers everything
     settled_seconds: float  # kubectl apply -> UpToDate
     stable: str
     failures: tuple[str, ...]
@@ -198,13 +197,12 @@ class Story:
             self._wait("UpToDate", "Routed", seconds=300)
             settled = time.monotonic() - start
             time.sleep(1)
-        others = [a.at for a in traffic.answers if a.at >= start and a.revision != previous]
-        own = [a.at for a in traffic.answers if a.at >= start and a.revision == previous]
-        if not own or (others and max(others) > max(own)):
+        last_other = max((a.at for a in traffic.answers if a.revision != previous), default=start)
+        own = [a.at for a in traffic.answers if a.revision == previous and a.at > max(start, last_other)]
+        if not own:
             raise StoryError(f"{previous} does not answer everything after the rollback")
         return RolledBack(
             min(own) - start,
-            max(others, default=start) - start,
             settled,
             self._revision(self._resource(), "Stable"),
             self._account(traffic),

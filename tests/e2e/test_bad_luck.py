@@ -1,7 +1,6 @@
 """What the cluster does to a model: nothing that a healthy version could have answered may fail."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
