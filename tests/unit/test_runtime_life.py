@@ -55,7 +55,7 @@ async def test_when_the_engine_thread_dies_every_request_is_answered_and_the_pod
 
     monkeypatch.setattr(program, "run", fail)
     monkeypatch.setattr(life, "load", lambda pod, folder, deliver, hand: model(program, deliver))
-    (tmp_path / "knobs.json").write_text('{"maxWait": "20ms", "maxBatch": 2}')
+    (tmp_path / "knobs.json").write_text('{"maxWait": "5s", "maxBatch": 2}')
     inference, admin = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
     port = inference.getsockname()[1]
     alive = asyncio.create_task(life.Life(pod, life.Options(tmp_path, tmp_path / "knobs.json", inference, admin)).run())
@@ -71,7 +71,9 @@ async def test_when_the_engine_thread_dies_every_request_is_answered_and_the_pod
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(number)
-    assert [answer.status_code for answer in answers] == [503] * 3
+    assert sorted(a.status_code for a in answers) == [500, 500, 503], "two were in the run, one waited"
+    assert [a.headers.get("x-headway-not-admitted") for a in answers if a.status_code == 503] == ["1"]
+    assert not any("x-headway-not-admitted" in a.headers for a in answers if a.status_code == 500)
     assert failure is not None
     assert (failure.reason, failure.condition) == ("EngineFailed", "Ready")
     assert "the device is gone" in failure.message

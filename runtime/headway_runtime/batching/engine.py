@@ -142,9 +142,10 @@ class Engine:
         finally:
             with self._condition:
                 self._stopping = True
-                unanswered = [*works, *self._works.values()]
+                left = [Outcome(work.slot, NotServingError("the pod is ending")) for work in self._works.values()]
                 self._works.clear()
-            self._deliver([Outcome(work.slot, NotServingError("the pod is ending")) for work in unanswered], None)
+            left += [Outcome(work.slot, ProgramFailedError("the engine ended during this run")) for work in works]
+            self._deliver(left, None)
 
     def _take(self) -> list[Work]:
         """Wait for the next run; empty when it is time to end."""
