@@ -43,7 +43,7 @@ CASES = {
         {"artifact": {"uri": f"s3://{BUCKET}/small/none.pt2"}}, "ArtifactVerified", "NotFound", ("small/none.pt2",)
     ),
     "not a pt2": Case(
-        {"artifact": {"uri": f"s3://{BUCKET}/small/notes.pt2"}}, "ArtifactVerified", "UnsafeArtifact", ("archive",)
+        {"artifact": {"uri": f"s3://{BUCKET}/small/notes.pt2"}}, "ArtifactVerified", "NotAnArchive", ("archive",)
     ),
     "digest mismatch": Case(
         {"artifact": {"digest": f"sha256:{'0' * 64}"}}, "ArtifactVerified", "DigestMismatch", ("sha256:0000",)
