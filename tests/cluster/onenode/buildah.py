@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import MissingCapabilityError
+from .errors import MissingCapabilityError, StepError
 from .layout import cache
 from .progress import step
 from .requirements import programs, snapshotter
@@ -25,8 +25,11 @@ class Buildah:
         return ["buildah", "--root", self.root, "--runroot", RUN_ROOT, "--storage-driver", self.driver, *args]
 
     def answer(self, *args: str | os.PathLike[str]) -> str:
-        """What the command prints. Raises CalledProcessError."""
-        return subprocess.run(self.command(*args), check=True, capture_output=True, text=True).stdout.strip()
+        """What the command prints. Raises StepError with what it said."""
+        answer = subprocess.run(self.command(*args), capture_output=True, text=True)
+        if answer.returncode:
+            raise StepError(f"buildah {args[0]} failed: {answer.stderr.strip()}")
+        return answer.stdout.strip()
 
     def step(self, label: str, *args: str | os.PathLike[str]) -> None:
         """Run a slow command, with progress. Raises StepError."""
