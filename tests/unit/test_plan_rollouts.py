@@ -117,6 +117,27 @@ def test_a_new_version_gets_weight_only_with_all_its_pods_and_the_old_one_keeps_
     assert w.said("RollbackReady") == ("True", "Warm")
 
 
+def test_a_version_becomes_stable_on_what_the_routers_say_now_not_on_what_status_remembers() -> None:
+    w = serving(replicas=2)
+    old = w.role(Role.STABLE)
+    w.edit(artifact=B)
+    for _ in range(4):
+        w.pass_()
+        w.nodes()
+    new = w.role(Role.INCOMING)
+    w.acknowledge()
+    w.pods.remove(next(pod for pod in w.pods if pod.revision == new))
+    w.pass_()
+    assert w.weights() == {new: 100}
+    w.restart_operator()
+    w.nodes(steps=3)
+    w.pass_()
+    assert w.role(Role.STABLE) == old
+    w.remember()
+    w.pass_()
+    assert w.role(Role.STABLE) == new
+
+
 def test_promoting_the_canary_restarts_no_pod_and_keeps_its_weight_until_it_is_complete() -> None:
     w = serving(replicas=4, canary={"artifact": B, "weight": 25})
     canary = w.role(Role.CANARY)
