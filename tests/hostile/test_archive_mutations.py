@@ -24,6 +24,7 @@ from tests.hostile import archives as ar
 
 COUNT = int(os.environ.get("HEADWAY_MUTATIONS", "400"))
 SECONDS_EACH = 5.0
+"""CPU time: the machine may be busy with other things."""
 HOSTILE: list[Any] = [
     None, True, -1, 0, 1 << 62, -(1 << 63), 1.5, 1e400, "", "x", "__import__('os')", "a" * 70_000,
     [], {}, [[]], {"as_int": 1}, "\u202e", "NaN",
@@ -34,7 +35,7 @@ RECORDS = (ar.MODEL, ar.WEIGHTS, "data/constants/model_constants_config.json")
 
 def outcome(path: Path, target: Path) -> str:
     """The rule that refused it, or "accepted". Everything else fails the test."""
-    started = time.monotonic()
+    started = time.process_time()
     try:
         found = inspection.inspect(str(path))
         repack.repack(found, path, target)
@@ -44,7 +45,7 @@ def outcome(path: Path, target: Path) -> str:
         rule = error.reason
     except Refusal as refused:
         rule = refused.rule
-    assert time.monotonic() - started < SECONDS_EACH
+    assert time.process_time() - started < SECONDS_EACH
     return rule
 
 

