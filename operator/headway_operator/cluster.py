@@ -14,6 +14,7 @@ client-go's csaupgrade does).
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -24,7 +25,7 @@ from kubernetes.aio.client.api_client import ApiClient
 
 from headway_operator import errors
 from headway_operator.debug import Debug
-from headway_operator.kinds import MODEL_DEPLOYMENT, Kind, kind_of
+from headway_operator.kinds import CONTROLLER_REVISION, MODEL_DEPLOYMENT, Kind, kind_of
 from headway_operator.metrics import Metrics
 from headway_operator.observed import Object
 from headway_operator.ownership import Ownership, created_by_post, ownership, upgraded_managers
@@ -33,10 +34,18 @@ REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=20)  # seconds
 PAGE = 500  # objects per list call
 
 _JSON = "application/json"
-_APPLY = "application/apply-patch+yaml"
+_APPLY = "application/apply-patch+yaml; charset=utf-8"  # without a parameter the client would encode the text again
+_YAML = "application/yaml"
 _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
+_NOT_PRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # what YAML takes only escaped
 _VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
+
+
+def as_yaml(obj: Object) -> str:
+    """JSON that is YAML, too: without pairs of surrogates, which YAML refuses, and what it takes only escaped."""
+    text = json.dumps(obj, ensure_ascii=False)
+    return _NOT_PRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class Cluster:
@@ -81,7 +90,7 @@ class Cluster:
         kind, metadata = kind_of(desired), desired["metadata"]
         if live is None:
             try:
-                return await self._call("POST", kind, kind.path(metadata["namespace"]), body=desired)
+                return await self.create(desired)
             except errors.AlreadyExistsError:
                 live = await self.get(kind, metadata["namespace"], metadata["name"])
             if live is None:
@@ -102,7 +111,11 @@ class Cluster:
     async def create(self, obj: Object) -> Object:
         """Create an object. Raises AlreadyExistsError."""
         kind = kind_of(obj)
-        return await self._call("POST", kind, kind.path(obj["metadata"]["namespace"]), body=obj)
+        path = kind.path(obj["metadata"]["namespace"])
+        # The `data` of a ControllerRevision is immutable byte by byte, and every patch spells it as Go does. Were it
+        # made from JSON, our own spelling would be stored, and no patch accepted any more, not even of a label. From
+        # YAML the server makes its own spelling at once.
+        return await self._call("POST", kind, path, body=obj, content=_YAML if kind is CONTROLLER_REVISION else _JSON)
 
     async def delete(self, live: Object) -> None:
         """Delete this very object, and its dependents in the background; nothing happens if it is gone already."""
@@ -182,6 +195,8 @@ class Cluster:
     async def _send(self, method: str, url: str, body: Any, content: str) -> tuple[int, bytes, Mapping[str, str]]:
         """Status, body and headers of the answer."""
         headers = {"Accept": _JSON, "Content-Type": content}
+        if content in (_APPLY, _YAML):
+            body = as_yaml(body)
         try:
             request = await self._client.param_serialize(
                 method, url, header_params=headers, query_params=[], body=body, auth_settings=["BearerToken"]

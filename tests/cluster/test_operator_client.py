@@ -91,6 +91,18 @@ async def test_an_object_of_an_owner_that_is_gone_is_waited_for(cluster: Cluster
         await cluster.apply(config_map(namespace, "child", {"x": "2"}, later), None)
 
 
+async def test_a_record_stays_writable_but_for_its_data(cluster: Cluster, namespace: str) -> None:
+    data = {"z": "a&b <c> \u2028 \x85 é 😀", "a": {"y": 60.0, "x": [1, None, True]}, "text": '{"a":"b\\n"}'}
+    record = {**config_map(namespace, "r", {}), "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1}
+    created = await cluster.apply({**record, "data": data}, None)
+    assert created["data"] == data
+    noted = {**record, "metadata": {**record["metadata"], "annotations": {"note": "1"}}, "data": created["data"]}
+    changed = await cluster.apply(noted, created)
+    assert (changed["data"], changed["metadata"]["annotations"]) == (data, {"note": "1"})
+    with pytest.raises(errors.RejectedError, match="immutable"):
+        await cluster.apply({**noted, "data": {"a": 1}}, changed)
+
+
 async def test_a_list_comes_in_pages_with_its_version_and_kinds(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

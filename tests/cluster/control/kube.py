@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headway_api import names
 from headway_operator.kinds import CHILDREN, MODEL_DEPLOYMENT
 from kubernetes import config
 
@@ -66,9 +67,10 @@ class Kube:
         return found
 
     def all(self, kind: str, path: str | None = None) -> list[Object]:
-        """All objects of the kind in the namespace, without those that every namespace has."""
+        """All objects of the kind, without the router's (it has tests of its own) and what every namespace has."""
         items = self._call("GET", path or PATHS[kind].path(self.namespace))["items"]
-        ours = [item for item in items if item["metadata"]["name"] not in ("kube-root-ca.crt", "default")]
+        others = ("kube-root-ca.crt", "default", names.ROUTER_NAME)
+        ours = [item for item in items if not item["metadata"]["name"].startswith(others)]
         return sorted(ours, key=lambda item: str(item["metadata"]["name"]))
 
     def apply(self, obj: Object) -> Object:
@@ -78,6 +80,10 @@ class Kube:
         body = {**obj, "metadata": metadata}
         query = [("fieldManager", USER), ("force", "true")]
         return self._call("PATCH", path, body, content="application/apply-patch+yaml", query=query)
+
+    def create(self, path: str, body: Object) -> Object:
+        """kubectl create."""
+        return self._call("POST", path, body)
 
     def patch(self, kind: str, name: str, body: Object, *, subresource: str | None = None) -> Object:
         """kubectl patch --type=merge."""

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from headway_api import names
 from kubernetes import client, config
 
 from tests.cluster.control.kube import Kube, eventually
@@ -13,40 +12,35 @@ from tests.cluster.control.process import OperatorProcess
 COLLECTED = 60.0  # seconds: the garbage collector learns of a new kind only every 30 s
 
 
-def owned(kube: Kube) -> list[str]:
-    """What a ModelDeployment leaves behind."""
-    return [reference for reference in kube.children() if names.ROUTER_NAME not in reference]
-
-
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
 def test_a_deleted_model_takes_its_objects_with_it(kube: Kube, running: OperatorProcess, propagation: str) -> None:
     kube.apply(model())
-    eventually(lambda: len(owned(kube)) >= 9)
+    eventually(lambda: len(kube.children()) >= 9)
     kube.delete("ModelDeployment", "sentiment", propagation=propagation)
-    eventually(lambda: kube.get("ModelDeployment", "sentiment") is None and owned(kube) == [], seconds=COLLECTED)
+    eventually(lambda: kube.get("ModelDeployment", "sentiment") is None and kube.children() == {}, seconds=COLLECTED)
     running.wait_until_quiet()
-    assert owned(kube) == []
+    assert kube.children() == {}
 
 
 def test_a_model_can_be_deleted_while_no_operator_runs(kube: Kube, running: OperatorProcess) -> None:
     kube.apply(model())
-    eventually(lambda: len(owned(kube)) >= 9)
+    eventually(lambda: len(kube.children()) >= 9)
     running.kill()
     kube.delete("ModelDeployment", "sentiment")
-    eventually(lambda: kube.get("ModelDeployment", "sentiment") is None and owned(kube) == [], seconds=COLLECTED)
+    eventually(lambda: kube.get("ModelDeployment", "sentiment") is None and kube.children() == {}, seconds=COLLECTED)
 
 
 def test_a_model_that_is_deleted_and_made_again_at_once_gets_all_its_objects(
     kube: Kube, running: OperatorProcess
 ) -> None:
     kube.apply(model())
-    eventually(lambda: len(owned(kube)) >= 9)
+    eventually(lambda: len(kube.children()) >= 9)
     kube.delete("ModelDeployment", "sentiment")
     eventually(lambda: kube.get("ModelDeployment", "sentiment") is None)
     uid = kube.apply(model())["metadata"]["uid"]
 
     def all_of_the_new_one() -> bool:
-        children = [obj for reference, obj in kube.children().items() if names.ROUTER_NAME not in reference]
+        children = kube.children().values()
         owners = {obj["metadata"]["ownerReferences"][0]["uid"] for obj in children}
         return len(children) == 9 and owners == {uid}
 
@@ -60,7 +54,7 @@ def test_a_deleted_namespace_ends_and_the_operator_stays_calm(
 ) -> None:
     for name in ("a", "b"):
         kube.apply(model(name))
-    eventually(lambda: len(owned(kube)) >= 18)
+    eventually(lambda: len(kube.children()) >= 18)
     with config.new_client_from_config(str(served)) as administrator:
         core = client.CoreV1Api(administrator)
         core.delete_namespace(namespace)

@@ -19,7 +19,7 @@ def test_its_objects_appear_with_its_labels_and_as_its_own(kube: Kube, running: 
     revision = settled(kube, running)
     md = kube.must("ModelDeployment", "sentiment")
     of_revision, of_model = f"sentiment-{revision}", "sentiment"
-    children = {name: obj for name, obj in kube.children().items() if names.ROUTER_NAME not in name}
+    children = kube.children()
     assert set(children) == {
         f"ControllerRevision/{of_revision}",
         f"ConfigMap/{of_revision}",
@@ -82,16 +82,13 @@ def test_a_child_edited_by_hand_is_repaired(kube: Kube, running: OperatorProcess
 def test_a_child_deleted_by_hand_is_made_again(kube: Kube, running: OperatorProcess) -> None:
     settled(kube, running)
     before = kube.children()
-    for reference, obj in before.items():
-        if names.ROUTER_NAME not in reference:
-            kube.delete(obj["kind"], obj["metadata"]["name"])
+    for obj in before.values():
+        kube.delete(obj["kind"], obj["metadata"]["name"])
 
     def made_again() -> bool:
         after = kube.children()
         return set(after) == set(before) and all(
-            after[reference]["metadata"]["uid"] != obj["metadata"]["uid"]
-            for reference, obj in before.items()
-            if names.ROUTER_NAME not in reference
+            after[reference]["metadata"]["uid"] != obj["metadata"]["uid"] for reference, obj in before.items()
         )
 
     eventually(made_again)

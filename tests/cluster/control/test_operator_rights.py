@@ -56,6 +56,12 @@ def rights(served: Path, namespace: str, tmp_path: Path) -> tuple[frozenset[Righ
     return frozenset(granted(role)), kubeconfig
 
 
+def _schedule(kube: Kube, pod: str) -> None:
+    """To a node that does not exist: no kubelet ever starts the pod."""
+    body = {"metadata": {"name": pod}, "target": {"apiVersion": "v1", "kind": "Node", "name": "nowhere"}}
+    kube.create(f"/api/v1/namespaces/{kube.namespace}/pods/{pod}/binding", body)
+
+
 @contextmanager
 def _pod_that_says(report: Report) -> Iterator[None]:
     """The admin port of a pod at POD_IP."""
@@ -111,14 +117,22 @@ def test_the_charts_rights_are_enough_and_used(
     assert granted_rights - used == UNSEEN.keys()
 
 
+def _made(kube: Kube) -> set[str]:
+    """What the operator made for the model."""
+    labelled = (names.LABEL_MANAGED_BY, names.MANAGED_BY)
+    return {name for name, obj in kube.children().items() if labelled in obj["metadata"].get("labels", {}).items()}
+
+
 def _live(kube: Kube, operator: OperatorProcess, log: Path) -> None:
-    kube.apply(model(rollback={"keep": "None", "history": 1}))
-    children = eventually(lambda: len(found := kube.children()) >= 9 and found)
+    kept = {"rollback": {"keep": "None", "history": 1}}
+    kube.apply(model(**kept))
+    eventually(lambda: len(_made(kube)) >= 9)
+    operator.wait_until_quiet()
+    children = _made(kube)
     pod = eventually(lambda: next(p for p in kube.pods() if p["metadata"]["labels"].get(names.LABEL_REVISION)))
     name, revision = pod["metadata"]["name"], pod["metadata"]["labels"][names.LABEL_REVISION]
 
-    scheduled = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
-    kube.patch_pod_status(name, scheduled)
+    _schedule(kube, name)
     eventually(lambda: Right("", "events", "list") in asked(log.read_text()), seconds=40)
 
     buckets = BucketReport(total=1, warm=1)
@@ -129,13 +143,16 @@ def _live(kube: Kube, operator: OperatorProcess, log: Path) -> None:
         kube.patch_pod_status(name, _runs(pod))
         eventually(lambda: Right("", "pods", "patch") in asked(log.read_text()), seconds=40)
 
-    for reference in children:
+    for reference in sorted(children):
         kind, _, called = reference.partition("/")
         kube.patch(kind, called, {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
         operator.wait_until_quiet(1.0)
         kube.delete(kind, called)
-    eventually(lambda: kube.children().keys() >= children.keys(), seconds=60)
+    eventually(lambda: _made(kube) >= children, seconds=60)
 
-    kube.apply(model(template={"env": [{"name": "NEW", "value": "1"}]}, rollback={"keep": "None", "history": 1}))
-    eventually(lambda: not any(revision in reference for reference in kube.children()), seconds=60)
+    canary = {"artifact": {"uri": "s3://models/other.pt2"}, "weight": 0}
+    kube.apply(model(canary=canary, **kept))
+    eventually(lambda: len(_made(kube)) > len(children))
     operator.wait_until_quiet()
+    kube.apply(model(**kept))
+    eventually(lambda: _made(kube) == children, seconds=60)

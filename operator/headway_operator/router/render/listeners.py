@@ -45,7 +45,7 @@ def readout_listener(site: Site) -> dict[str, Any]:
     get = {"name": ":method", "string_match": {"exact": "GET"}}
     rules = [
         {
-            "match": {"path": path, "headers": [get], "query_parameters": []},
+            "match": {"path": path, "headers": [get]},
             "route": {"cluster": ADMIN_CLUSTER, "prefix_rewrite": target},
         }
         for path, target in targets.items()
