@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 from headway_api import names
 from headway_api.podconfig import ColdConfig, Knobs, knobs_hash
-from headway_operator.desired import desired_objects, knobs_text, prunable, record_of
+from headway_operator.desired import desired_objects, knobs_text, podtemplate, prunable, record, record_of
 from headway_operator.kinds import CHILDREN
 from headway_operator.observed import Object, Role
 from headway_operator.plan import plan
@@ -216,9 +216,9 @@ def test_roles_are_noted_on_the_records_of_those_that_served() -> None:
 def test_an_unknown_role_on_a_record_reads_as_none() -> None:
     w = world()
     w.settle()
-    record = next(obj for (kind, _), obj in w.objects.items() if kind == "ControllerRevision")
-    record["metadata"]["annotations"][names.ANNOTATION_ROLE] = "Emperor"
-    assert record_of(record).role is None
+    revision = next(obj for (kind, _), obj in w.objects.items() if kind == "ControllerRevision")
+    revision["metadata"]["annotations"][names.ANNOTATION_ROLE] = "Emperor"
+    assert record_of(revision).role is None
 
 
 def test_another_default_image_and_operator_change_no_deployment() -> None:
@@ -226,6 +226,24 @@ def test_another_default_image_and_operator_change_no_deployment() -> None:
     before = [obj for obj in objects(w) if obj["kind"] == "Deployment"]
     w.image = "runtime:2"
     assert [obj for obj in objects(w) if obj["kind"] == "Deployment"] == before
+
+
+def test_a_changed_renderer_changes_no_pod_that_is_there_and_renders_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def renderer(*args: Any, **kwargs: Any) -> Object:
+        template = podtemplate.pod_template(*args, **kwargs)
+        return {**template, "spec": {**template["spec"], "hostname": "new"}}
+
+    w = canaried()
+    writes = w.writes
+    monkeypatch.setattr(record, "pod_template", renderer)
+    w.pass_()
+    assert w.writes == writes
+    w.edit(artifact={"uri": "s3://m/c"})
+    w.settle()
+    stable = w.objects["Deployment", f"sentiment-{w.role(Role.STABLE)}"]
+    canary = w.objects["Deployment", f"sentiment-{w.role(Role.CANARY)}"]
+    assert stable["spec"]["template"]["spec"]["hostname"] == "new"
+    assert "hostname" not in canary["spec"]["template"]["spec"]
 
 
 def test_a_plan_that_keeps_its_hands_off_desires_nothing_and_prunes_nothing() -> None:

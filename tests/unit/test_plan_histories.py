@@ -108,7 +108,7 @@ def serves(w: World) -> bool:
 
 
 @settings(
-    max_examples=int(os.environ.get("EXAMPLES", "150")), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=int(os.environ.get("HEADWAY_EXAMPLES", "150")), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(HISTORIES)
 def test_every_history_comes_to_rest_as_the_spec_asks(history: list[tuple[str, Any]]) -> None:
