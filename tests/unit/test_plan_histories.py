@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.unit.plan_world import BROKEN, DIGESTS, OTHER_SIGNATURE, CrashError, World, world
 
+EXAMPLES = int(os.environ.get("HEADWAY_EXAMPLES", "150"))  # more of them when the plan itself is being changed
 URIS = st.sampled_from(["s3://m/a", "s3://m/b", "s3://m/c", BROKEN])
 DIGEST = st.sampled_from([None, None, None, *DIGESTS.values()])
 
@@ -107,9 +108,7 @@ def serves(w: World) -> bool:
     return uri != BROKEN and digest in (None, DIGESTS[uri])
 
 
-@settings(
-    max_examples=int(os.environ.get("HEADWAY_EXAMPLES", "150")), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(HISTORIES)
 def test_every_history_comes_to_rest_as_the_spec_asks(history: list[tuple[str, Any]]) -> None:
     w = world()
