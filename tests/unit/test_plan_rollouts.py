@@ -129,6 +129,7 @@ def test_a_version_becomes_stable_on_what_the_routers_say_now_not_on_what_status
     w.pods.remove(next(pod for pod in w.pods if pod.revision == new))
     w.pass_()
     assert w.weights() == {new: 100}
+    assert w.role(Role.STABLE) == old, "not before it has all of its pods"
     w.restart_operator()
     w.nodes(steps=3)
     w.pass_()
@@ -288,6 +289,8 @@ def test_a_removed_canary_goes_after_its_weight_and_is_not_kept() -> None:
     w.acknowledge()
     w.pass_()
     assert w.deployments()[canary] == 0
+    w.pass_()
+    assert canary in w.deployments(), "its pods are still answering what they admitted"
     w.nodes()
     w.pass_()
     assert canary not in w.deployments()
