@@ -566,9 +566,15 @@ def test_the_intent_names_roles_and_gives_every_live_revision_a_backend() -> Non
     assert intent.canary == w.role(Role.INCOMING)
 
 
-def test_the_limit_of_requests_follows_the_queue_and_changes_rarely_with_the_replicas() -> None:
-    limits = [max_requests(world(replicas=n).observed().resource.spec) for n in (1, 2, 3, 4, 5)]  # type: ignore[arg-type]
-    assert limits == [1088, 2176, 4352, 4352, 8704]
+def test_the_limit_of_requests_follows_the_queue_and_changes_rarely_with_replicas_and_knobs() -> None:
+    def limit(**spec: object) -> int:
+        given = world(**spec).observed().resource.spec
+        assert given is not None
+        return max_requests(given)
+
+    assert [limit(replicas=n) for n in (1, 2, 3, 4, 5)] == [2048, 4096, 4096, 8192, 8192]
+    assert limit(batching={"maxBatch": 8}) == limit(batching={"maxBatch": 64}) == 2048
+    assert limit(batching={"queue": {"capacity": 4096}}) == 16384
 
 
 def test_a_newer_runtime_is_said_and_takes_nothing() -> None:

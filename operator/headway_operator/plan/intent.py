@@ -30,12 +30,12 @@ def route_intent(observed: Observed, plan: Plan) -> Intent | None:
 
 
 def max_requests(spec: Spec) -> int:
-    """Requests in flight to one revision that a router allows: what full queues and one run in every pod hold.
+    """Requests in flight to one revision that a router allows: twice what full queues and one run in every pod hold.
 
-    It grows in powers of two with `replicas` and is the same for each revision, because a changed limit makes Envoy
-    build the cluster anew. Pods refuse what they cannot hold; this only bounds what a router keeps for silent pods.
+    Rounded up to a power of two and the same for each revision, because a changed limit makes Envoy build the cluster
+    anew, and a knob or one more pod should not. Pods refuse what they cannot hold; this bounds what a router keeps for
+    pods that are silent.
     """
     batching = spec.batching or Batching()
     rows = (batching.queue or Queue()).capacity + (batching.max_batch or 32)
-    replicas = 1 << ((spec.replicas or 1) - 1).bit_length()
-    return int(2 * rows * replicas)
+    return 1 << (2 * rows * (spec.replicas or 1) - 1).bit_length()
