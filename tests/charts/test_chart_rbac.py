@@ -17,7 +17,7 @@ USED = {
         for kind in CHILDREN
         for verb in ("get", "list", "watch", "create", "patch", "delete")
     ),
-    *(Right(kind.group, kind.plural, verb) for kind in (MODEL_DEPLOYMENT, POD) for verb in ("get", "list", "watch")),
+    *(Right(kind.group, kind.plural, verb) for kind in (MODEL_DEPLOYMENT, POD) for verb in ("list", "watch")),
     Right(MODEL_DEPLOYMENT.group, f"{MODEL_DEPLOYMENT.plural}/status", "patch"),
     Right(POD.group, POD.plural, "patch"),  # the annotation that makes the kubelet look at its volumes
     Right(POD_EVENT.group, POD_EVENT.plural, "list"),  # why a pod does not start
