@@ -343,3 +343,10 @@ class World:
 def world(uri: str = "s3://m/a", **spec: Any) -> World:
     """A ModelDeployment that was just applied."""
     return World({"artifact": {"uri": uri}, "device": {"kind": "cpu"}, **spec})
+
+
+def serving(uri: str = "s3://m/a", **spec: Any) -> World:
+    """One that came to rest."""
+    w = world(uri, **spec)
+    w.settle()
+    return w

@@ -9,16 +9,10 @@ from headway_api.revision import canary_cold_fields, cold_fields, revision_name
 from headway_api.types import Spec
 from headway_operator.observed import Role
 
-from tests.unit.plan_world import World, world
+from tests.unit.plan_world import World, serving, world
 
 A, B = {"uri": "s3://m/a"}, {"uri": "s3://m/b"}
 DIGEST_A, DIGEST_B = "sha256:" + 64 * "a", "sha256:" + 64 * "b"
-
-
-def serving(**spec: Any) -> World:
-    w = world(**spec)
-    w.settle()
-    return w
 
 
 def pin_of(w: World, revision: str | None) -> str | None:

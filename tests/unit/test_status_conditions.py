@@ -10,15 +10,9 @@ from headway_operator.observed import Object, Observed, Role, RouteState
 from headway_operator.plan import plan
 from headway_operator.status import status
 
-from tests.unit.plan_world import BROKEN, EPOCH, OTHER_SIGNATURE, World, world
+from tests.unit.plan_world import BROKEN, EPOCH, OTHER_SIGNATURE, World, serving, world
 
 B = {"uri": "s3://m/b"}
-
-
-def serving(**spec: Any) -> World:
-    w = world(**spec)
-    w.settle()
-    return w
 
 
 def told(w: World, **changes: Any) -> Object:
