@@ -9,12 +9,12 @@ Readers ignore what they do not know, because a pod may be older or newer than t
 import hashlib
 import json
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from headway_api.types import Device, Queue
+from headway_api.types import Batching, Device, Queue
 
 
 class WireModel(BaseModel):
@@ -56,12 +56,27 @@ class ColdConfig(WireModel):
     drain_timeout: str = "60s"
 
 
+class QueueKnobs(WireModel):
+    """Bounds of the waiting line in a pod: `spec.batching.queue`, of which a pod may know less than the operator."""
+
+    capacity: int = Field(default=512, ge=1)
+    bytes: str = "256Mi"
+    timeout: str = "2s"
+
+
 class Knobs(WireModel):
     """The hot fields of every pod of a ModelDeployment, as asked for; a pod clamps what its program cannot honour."""
 
     max_batch: int | None = Field(default=None, ge=1)
     max_wait: str = "2ms"
-    queue: Queue = Queue()
+    queue: QueueKnobs = QueueKnobs()
+
+    @classmethod
+    def of(cls, batching: Batching | None) -> Self:
+        """The hot fields of `spec.batching`, with their defaults."""
+        asked = batching or Batching()
+        queue = QueueKnobs.model_validate((asked.queue or Queue()).model_dump(by_alias=True))
+        return cls(max_batch=asked.max_batch, max_wait=asked.max_wait, queue=queue)
 
 
 def knobs_hash(text: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from headway_api import names
 from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, Knobs, Termination
-from headway_api.types import Device, DeviceKind, Queue, Spec
+from headway_api.types import Device, DeviceKind, Spec
 from pydantic import ValidationError
 
 from headway_runtime.errors import ServeError
@@ -61,11 +61,8 @@ def write_files(folder: Path, artifact: Path, manifest: tuple[str, Spec] | None)
             dimensions=batching.dimensions if batching else None,
         ),
     )
-    knobs = Knobs()
-    if batching:
-        knobs = Knobs(max_batch=batching.max_batch, max_wait=batching.max_wait, queue=batching.queue or Queue())
     (folder / names.CONFIG_KEY).write_text(config.to_json())
-    (folder / names.KNOBS_KEY).write_text(knobs.to_json())
+    (folder / names.KNOBS_KEY).write_text(Knobs.of(batching).to_json())
     return config
 
 
