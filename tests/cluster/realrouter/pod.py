@@ -47,7 +47,7 @@ class Pod:
         self, path: str, headers: dict[str, str], size: int
     ) -> tuple[int, list[tuple[bytes, bytes]], dict[str, Any]]:
         if path.endswith("/ready"):
-            known = path == f"/v2/models/{self.model}/versions/{self.revision}/ready"
+            known = path == f"/v2/models/{self.model}/versions/{self.revision}/ready" and headers["host"] == self.model
             return (200 if self.ready else 503) if known else 404, [], {"ready": known and self.ready}
         if path == "/seen":
             return 200, [], dict(self.seen)

@@ -94,7 +94,8 @@ def _health_check(model: str, revision: str) -> dict[str, Any]:
         "no_traffic_interval": f"{CHECK_SECONDS}s",
         "unhealthy_threshold": 2,  # for timeouts and resets; any answer but 200 counts at once
         "healthy_threshold": 1,
-        "http_health_check": {"path": f"/v2/models/{model}/versions/{revision}/ready"},
+        # Without a host Envoy sends the cluster's name, which is none.
+        "http_health_check": {"host": model, "path": f"/v2/models/{model}/versions/{revision}/ready"},
     }
 
 
