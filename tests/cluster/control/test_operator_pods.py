@@ -127,9 +127,11 @@ def test_a_secret_that_is_not_there_is_named_though_the_operator_may_read_none(
 ) -> None:
     artifact = {"uri": "s3://models/sentiment.pt2", "credentials": {"secretName": "models-read"}}
     kube.apply(model(artifact=artifact))
-    (pod,) = eventually(kube.pods)
-    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-29T10:00:00Z"}
-    kube.patch_pod_status(pod["metadata"]["name"], {"phase": "Pending", "conditions": [scheduled]})
+    # once the scheduler has said that there is no node: it would say so over the binding, too
+    pod = eventually(lambda: next(pod for pod in kube.pods() if pod["status"].get("conditions")))
+    name = pod["metadata"]["name"]
+    node = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": "nowhere"}}
+    kube.create(f"/api/v1/namespaces/{kube.namespace}/pods/{name}/binding", node)
     failed_mount(kube, pod)
 
     def named() -> bool:
