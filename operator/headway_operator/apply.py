@@ -61,8 +61,9 @@ class Applier:
         try:
             result = await self._cluster.apply(desired, live)
         except errors.RejectedError as error:
-            if error.status == 422:
-                self._obstacles.met_refusal(owner, md, str(error))
+            if error.status in (400, 422):
+                where = f"{desired['kind']}/{metadata['name']}"
+                self._obstacles.met_refusal(owner, md, f"The API server refuses {where}: {error.words}")
             raise
         self._store.put(result)
         kept = self._store.get(kind, metadata["namespace"], metadata["name"])

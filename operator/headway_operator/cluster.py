@@ -178,7 +178,8 @@ class Cluster:
         verb = verb or _VERBS[method]
         parameters = {key: value for key, value in (query or {}).items() if value}
         if method in ("POST", "PATCH"):
-            parameters["fieldManager"] = names.FIELD_MANAGER
+            # Strict: a field that the server does not know is an error, not dropped behind the user's back.
+            parameters |= {"fieldManager": names.FIELD_MANAGER, "fieldValidation": "Strict"}
         url = f"{path}?{urlencode(parameters)}" if parameters else path
         self._debug.asked(kind, verb, subresource)
         status, answer, headers = await self._send(method, url, body, content)

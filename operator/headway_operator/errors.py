@@ -14,11 +14,15 @@ from typing import Any
 
 
 class ClusterError(Exception):
-    """A call to the API server that failed. `status` is the HTTP status, 0 when there was no answer."""
+    """A call to the API server that failed.
 
-    def __init__(self, message: str, *, status: int = 0) -> None:
+    `status` is the HTTP status, 0 when there was no answer; `words` are the server's own.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, words: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.words = words or message
 
 
 class TransientError(ClusterError):
@@ -54,13 +58,14 @@ class ForeignObjectError(ClusterError):
 
 
 class RejectedError(ClusterError):
-    """The server refuses the object (422), the request (400) or the operator's rights (403)."""
+    """The server refuses the object (422, or 400 for a field that it does not know) or the operator's rights (403)."""
 
 
 def from_response(status: int, body: bytes, *, call: str, retry_after: str | None = None) -> ClusterError:
     """The error of an answer that is not 2xx. `call` names what was asked, for the message."""
     answer = _status_object(body)
-    message = f"{call}: {status} {answer.get('message') or body[:200].decode(errors='replace')}"
+    words = str(answer.get("message") or body[:200].decode(errors="replace"))
+    message = f"{call}: {status} {words}"
     if status in (408, 429) or status >= 500:
         seconds = float(retry_after) if retry_after and retry_after.isdigit() else None
         return TransientError(message, status=status, retry_after=seconds)
@@ -77,7 +82,7 @@ def from_response(status: int, body: bytes, *, call: str, retry_after: str | Non
         return GoneError(message, status=status)
     if status == 401:  # a token that is just being rotated
         return TransientError(message, status=status)
-    return RejectedError(message, status=status)
+    return RejectedError(message, status=status, words=words)
 
 
 def _status_object(body: bytes) -> dict[str, Any]:

@@ -1,10 +1,14 @@
 """What follows from a ModelDeployment, and what happens to it when hands or others touch it."""
 
+import pytest
 from headway_api import names
 
-from tests.cluster.control.kube import Kube, eventually
+from tests.cluster.control.kube import Kube, Object, eventually
 from tests.cluster.control.manifests import model, revision_of
 from tests.cluster.control.process import WRITES, OperatorProcess
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NEAR = {"key": "zone", "operator": "Near", "values": ["here"]}
 
 
 def settled(kube: Kube, operator: OperatorProcess, **spec: object) -> str:
@@ -150,3 +154,27 @@ def test_a_change_of_a_hot_field_changes_no_pod_template(kube: Kube, running: Op
     after = kube.must("Deployment", f"sentiment-{revision}")
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     assert len(kube.all("Deployment")) == len(kube.all("ControllerRevision"))
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ({"affinity": {"nodeAffinty": {}}}, "nodeAffinty"),
+        ({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [NEAR]}]}}}}, "Near"),
+        ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.unknown"}}}]}, "spec.unknown"),
+    ],
+)
+def test_a_template_that_the_server_refuses_is_named_and_what_serves_stays(
+    kube: Kube, running: OperatorProcess, template: Object, words: str
+) -> None:
+    revision = settled(kube, running)
+    before = kube.must("Deployment", f"sentiment-{revision}")
+    kube.apply(model(template=template))
+    condition = eventually(lambda: (c := kube.condition("sentiment", "Accepted"))["status"] == "False" and c)
+    assert condition["reason"] == "InvalidSpec"
+    assert words in condition["message"]
+    running.wait_until_quiet()
+    assert kube.must("Deployment", f"sentiment-{revision}")["metadata"]["uid"] == before["metadata"]["uid"]
+    kube.apply(model(template={"podAnnotations": {"a-key": "x"}}))
+    eventually(lambda: kube.condition("sentiment", "Accepted")["status"] != "False")
+    eventually(lambda: len(kube.all("Deployment")) == 2)
