@@ -88,6 +88,17 @@ def test_a_mistyped_digest_can_be_taken_back() -> None:
     assert len([key for key in w.objects if key[0] == "ControllerRevision"]) == number + 1, "it is found again"
 
 
+def test_a_canary_of_the_version_that_serves_is_that_one_not_a_newer_attempt_that_failed() -> None:
+    w = serving()
+    stable = w.role(Role.STABLE)
+    w.edit(artifact={**A, "digest": DIGEST_B})
+    w.settle()
+    w.edit(artifact=B, canary={"artifact": A, "weight": 1})
+    w.settle()
+    assert w.role(Role.CANARY) == stable
+    assert w.said("UpToDate")[0] == "True"
+
+
 def test_other_bytes_behind_the_uri_of_a_serving_revision_are_no_new_revision() -> None:
     w = serving(replicas=2)
     stable = w.role(Role.STABLE)

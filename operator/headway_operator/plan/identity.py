@@ -56,7 +56,8 @@ def _resolve(
     facts: Facts, known: Mapping[str, Record], cold: Cold, digest: str | None, prefer: tuple[str | None, ...]
 ) -> Record:
     base = revision_name(cold)
-    family = sorted((r for r in known.values() if r.base == base), key=lambda r: r.number, reverse=True)
+    family = [record for record in known.values() if record.base == base]
+    family.sort(key=lambda record: (_is_proven(facts, record), record.number), reverse=True)
     if digest is None:
         sound = {record.name: record for record in family if not _is_refuted(facts, record)}
         present = next((sound[name] for name in (*prefer, *sound) if name in sound), None)
@@ -74,12 +75,17 @@ def _resolve(
     return _record(facts, known, cold, base, revision_name(cold, salt=digest), digest)
 
 
+def _is_proven(facts: Facts, record: Record) -> bool:
+    """Whether a revision serves, could, or did."""
+    return bool(record.role or facts.ready_of(record.name) or facts.acked_of(record.name))
+
+
 def _is_refuted(facts: Facts, record: Record) -> bool:
     """Whether a pin that only a user asserted is wrong: nobody was ever served by it, and its pods found other bytes.
 
     A revision that served keeps its pin: other bytes behind its URI are for `headway.dev/refresh` to take.
     """
-    if record.role or facts.ready_of(record.name) or facts.acked_of(record.name):
+    if _is_proven(facts, record):
         return False
     pods = (pod for pod in facts.observed.pods if pod.revision == record.name and pod.termination)
     return any(pod.termination and pod.termination.reason == Reason.DIGEST_MISMATCH for pod in pods)
