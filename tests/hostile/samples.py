@@ -499,6 +499,10 @@ change("operator.training", "dropout_switched_on", _target(
 change("operator.allocation", "a_tensor_of_128_gigabytes", _target(
     "torch.ops.aten.full.default", inputs=[_argument("size", as_ints=[1 << 34]), _argument("fill_value", as_int=1)],
 ))  # fmt: skip
+change("operator.allocation", "a_pool_that_never_ends", _target(
+    "torch.ops.aten.adaptive_max_pool2d.default",
+    inputs=[_argument("self", as_tensor={"name": "linear"}), _argument("output_size", as_ints=[1 << 31, 1 << 40])],
+))  # fmt: skip
 change(
     "graph.value",
     "a_value_from_nowhere",

@@ -13,6 +13,7 @@ from headway_runtime.prepare.errors import Refusal
 
 MAX_CONSTANT_ELEMENTS = 1 << 28
 MAX_RNN_LAYERS = 64
+MAX_POWER = 1 << 16
 
 Arguments = Mapping[str, Any]
 Check = Callable[[Arguments], None]
@@ -77,10 +78,16 @@ def _bounded_constants(args: Arguments) -> None:
 _FACTORY = re.compile(
     r"aten\.(new_)?(full|zeros|ones|arange|linspace|logspace|eye|tril_indices|triu_indices|repeat|tile|expand|"
     r"broadcast_to|\w+_window|one_hot|vander|linalg_vander|repeat_interleave|pad|constant_pad_nd|reflection_pad\w*|"
-    r"replication_pad\w*|upsample_\w+)\.",
+    r"replication_pad\w*|_?upsample_\w+|_?adaptive_\w+)\.",
     re.ASCII,
 )
 _COUNTS = {"end", "steps", "n", "m", "N", "repeats", "num_classes", "window_length", "row", "col"}
+
+
+def _small_power(args: Arguments) -> None:
+    if type(args["n"]) is not int or abs(args["n"]) > MAX_POWER:
+        raise Refusal("operator.value", f"a matrix power of {args['n']}")
+
 
 CHECKS: dict[str, Check] = {
     "aten.batch_norm.default": _not_training("training"),
@@ -90,6 +97,8 @@ CHECKS: dict[str, Check] = {
     "aten.lstm.input": _recurrent(2),
     "aten.gru.input": _recurrent(0),
     "aten.einsum.default": _einsum,
+    "aten.matrix_power.default": _small_power,
+    "aten.linalg_matrix_power.default": _small_power,
 }
 
 

@@ -13,6 +13,7 @@ import torch.ao.quantization.fx._decomposed  # registers the quantized_decompose
 from headway_runtime.prepare import operators
 from headway_runtime.program.datatypes import TORCH
 from headway_runtime.program.errors import ProgramError
+from headway_runtime.program.guarded import GUARDED
 
 MAX_SIZE = 2**63
 
@@ -71,7 +72,7 @@ def resolve(name: str) -> Callable[..., Any]:
     except AttributeError as e:
         message = f"torch {torch.__version__} has no operator {name}; export the program with torch {operators.TORCH}"
         raise ProgramError("ArtifactVerified", "IncompatibleVersion", message) from e
-    return found
+    return GUARDED[name](found) if name in GUARDED else found
 
 
 def constant(device: torch.device) -> Callable[[Any], Any]:

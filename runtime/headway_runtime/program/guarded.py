@@ -1,0 +1,111 @@
+"""Operators that end the process on some arguments instead of raising: their shapes and values are checked just
+before the call.
+
+Each was found by a fuzz run (``tests/hostile/fuzz_operators.py``, ``tests/hostile/test_operator_crashes.py``). Real
+models need them, so they are on the list; what a program claims about shapes is not proof, what arrives here is.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+
+Operator = Callable[..., Any]
+
+
+class OperatorArgumentError(ValueError):
+    """An operator was called with arguments on which torch would crash."""
+
+
+def _need(holds: bool, what: str) -> None:
+    if not holds:
+        raise OperatorArgumentError(what)
+
+
+def _batch_norm(operator: Operator) -> Operator:
+    """x [N, C, …]; every statistic, weight and bias has C elements."""
+
+    @wraps(operator)
+    def call(
+        x: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        mean: torch.Tensor,
+        variance: torch.Tensor,
+        *rest: Any,
+        **named: Any,
+    ) -> Any:
+        _need(x.dim() >= 2, "batch norm of a tensor with fewer than 2 axes")
+        given = [t for t in (weight, bias, mean, variance) if t is not None]
+        _need(all(t.shape == (x.shape[1],) for t in given), f"batch norm of {x.shape[1]} channels with other sizes")
+        return operator(x, weight, bias, mean, variance, *rest, **named)
+
+    return call
+
+
+def _recurrent(operator: Operator, gates: int) -> Operator:
+    """``input`` [time, rows, features] or [rows, time, features]; state [layers * directions, rows, hidden] once or
+    twice.
+    """
+
+    @wraps(operator)
+    def call(
+        x: torch.Tensor,
+        state: Any,
+        params: list[torch.Tensor],
+        has_biases: bool,
+        layers: int,
+        dropout: float,
+        train: bool,
+        both: bool,
+        batch_first: bool,
+    ) -> Any:
+        states = [state] if isinstance(state, torch.Tensor) else list(state)
+        hidden = states[0].shape[-1] if states[0].dim() == 3 else 0
+        directions = 2 if both else 1
+        _need(x.dim() == 3 and hidden > 0 and x.shape[-1] > 0, "a recurrent layer of a tensor without three axes")
+        rows = x.shape[0 if batch_first else 1]
+        _need(
+            all(s.shape == (layers * directions, rows, hidden) for s in states), "a recurrent layer with another state"
+        )
+        everything = [x, *states, *params]
+        _need(
+            x.is_floating_point() and len({(t.dtype, t.device) for t in everything}) == 1,
+            "a recurrent layer of mixed types",
+        )
+        expected: list[tuple[int, ...]] = []
+        for layer in range(layers):
+            features = x.shape[-1] if layer == 0 else hidden * directions
+            weights = [(gates * hidden, features), (gates * hidden, hidden)]
+            expected += (weights + [(gates * hidden,)] * (2 if has_biases else 0)) * directions
+        _need([tuple(p.shape) for p in params] == expected, "a recurrent layer with weights of other sizes")
+        return operator(x, state, params, has_biases, layers, dropout, train, both, batch_first)
+
+    return call
+
+
+def _truncating_division(operator: Operator) -> Operator:
+    """The least integer divided by -1 has no result, and the processor traps."""
+
+    @wraps(operator)
+    def call(a: torch.Tensor, b: Any, *, rounding_mode: str | None = None) -> Any:
+        kind = torch.result_type(a, b)
+        if rounding_mode == "trunc" and kind in {torch.int32, torch.int64}:
+            trap = (a == torch.iinfo(kind).min) & (b == -1)
+            _need(not bool(trap.any()), "an integer division that overflows")
+        return operator(a, b, rounding_mode=rounding_mode)
+
+    return call
+
+
+GUARDED: dict[str, Callable[[Operator], Operator]] = {
+    "aten._native_batch_norm_legit_no_training.default": _batch_norm,
+    "aten.lstm.input": lambda operator: _recurrent(operator, 4),
+    "aten.gru.input": lambda operator: _recurrent(operator, 3),
+    **{
+        f"aten.{name}.{overload}": _truncating_division
+        for name in ("div", "div_", "divide", "divide_")
+        for overload in ("Tensor_mode", "Scalar_mode")
+    },
+}

@@ -1,0 +1,104 @@
+"""Calls on which torch itself ends the process: through our resolver they raise. Each runs in a forked child, to be
+sure.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from headway_runtime.prepare import preconditions
+from headway_runtime.prepare.errors import Refusal
+from headway_runtime.program import functions
+
+X = torch.randn(2, 3, 4, 4)
+LEAST, LEAST_32 = torch.tensor([-(2**63)]), torch.tensor([-(2**31)], dtype=torch.int32)
+LSTM, GRU = [(16, 3), (16, 4), (16,), (16,)], [(12, 3), (12, 4), (12,), (12,)]
+
+
+def zeros(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape)
+
+
+def recurrent(
+    kind: str, shapes: list[tuple[int, ...]], *, features: int = 3, hidden: int = 4, rows: int = 2
+) -> list[Any]:
+    state = zeros(1, rows, hidden)
+    params = [torch.randn(s) for s in shapes]
+    return [
+        zeros(5, 2, features),
+        [state, state] if kind == "lstm" else state,
+        params,
+        True,
+        1,
+        0.0,
+        False,
+        False,
+        False,
+    ]
+
+
+CRASHES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
+    "statistics of too few channels": (
+        "aten._native_batch_norm_legit_no_training.default",
+        [X, zeros(3), zeros(3), zeros(1), zeros(0), 0.1, 1e-5],
+        {},
+    ),
+    "a weight of too few channels": (
+        "aten._native_batch_norm_legit_no_training.default",
+        [X, zeros(1), None, zeros(3), zeros(3), 0.1, 1e-5],
+        {},
+    ),
+    "the least integer by -1": ("aten.div.Tensor_mode", [LEAST, torch.tensor([-1])], {"rounding_mode": "trunc"}),
+    "the least integer by the number -1": ("aten.div.Scalar_mode", [LEAST, -1], {"rounding_mode": "trunc"}),
+    "the least integer in place": (
+        "aten.div_.Tensor_mode",
+        [LEAST_32.clone(), LEAST_32 * 0 - 1],
+        {"rounding_mode": "trunc"},
+    ),
+    "lstm with short weights": ("aten.lstm.input", recurrent("lstm", [(16, 3), (7,), (16,), (7,)]), {}),
+    "lstm with another input": ("aten.lstm.input", recurrent("lstm", LSTM, features=7), {}),
+    "lstm with another state": ("aten.lstm.input", recurrent("lstm", LSTM, hidden=9), {}),
+    "lstm with another number of rows": ("aten.lstm.input", recurrent("lstm", LSTM, rows=1), {}),
+    "gru with short weights": ("aten.gru.input", recurrent("gru", [(12, 3), (12, 4), (7,), (12,)]), {}),
+}
+
+
+def fate(call: Callable[[], Any]) -> str:
+    """ "raised", "returned" or the signal that ended the child."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            call()
+            os._exit(0)
+        except Exception:
+            os._exit(3)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        return signal.Signals(os.WTERMSIG(status)).name
+    return {0: "returned", 3: "raised"}[os.WEXITSTATUS(status)]
+
+
+@pytest.mark.parametrize("name", sorted(CRASHES))
+def test_a_call_that_would_end_the_process_raises(name: str) -> None:
+    operator, args, kwargs = CRASHES[name]
+    assert fate(lambda: functions.resolve(operator)(*args, **kwargs)) == "raised"
+
+
+def test_the_same_operators_still_compute() -> None:
+    divide = functions.resolve("aten.div.Tensor_mode")
+    assert divide(torch.tensor([-7, 8]), torch.tensor([2, -1]), rounding_mode="trunc").tolist() == [-3, -8]
+    norm = functions.resolve("aten._native_batch_norm_legit_no_training.default")
+    mean, variance = torch.randn(3), torch.rand(3) + 1
+    expected = torch.nn.functional.batch_norm(X, mean, variance, None, None, False, 0.1, 1e-5)
+    assert torch.equal(norm(X, None, None, mean, variance, 0.1, 1e-5)[0], expected)
+    assert functions.resolve("aten.lstm.input")(*recurrent("lstm", LSTM))[0].shape == (5, 2, 4)
+    assert functions.resolve("aten.gru.input")(*recurrent("gru", GRU))[0].shape == (5, 2, 4)
+
+
+@pytest.mark.parametrize("power", [-(2**63), 2**40, {"v": "v0"}])
+def test_a_matrix_power_that_never_ends_is_refused(power: object) -> None:
+    with pytest.raises(Refusal, match=r"operator\.value"):
+        preconditions.check("aten.linalg_matrix_power.default", {"self": {"v": "i0"}, "n": power})
