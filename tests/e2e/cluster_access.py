@@ -62,10 +62,13 @@ class Access:
 
     @contextlib.contextmanager
     def reach(self, namespace: str, service: str) -> Iterator[str]:
-        """`http://host:port` of a Service: its cluster address if there is a route to it, else a port-forward."""
+        """`http://host:port` of a Service: its cluster address if there is a route to it, else a port-forward.
+
+        The Service must have a ready pod.
+        """
         spec = self.get(namespace, "service", service)["spec"]
         address, port = spec["clusterIP"], spec["ports"][0]["port"]
-        if _is_routed(address, port):
+        with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=2):
             yield f"http://{address}:{port}"
             return
         with self._forward(namespace, service, port) as url:
@@ -84,17 +87,6 @@ class Access:
                 yield f"http://127.0.0.1:{match[1]}"
             finally:
                 forward.terminate()
-
-
-def _is_routed(address: str, port: int) -> bool:
-    """Whether this machine can send to a Service. It is refused, not lost, while the Service has no ready pod."""
-    try:
-        socket.create_connection((address, port), timeout=2).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return True
 
 
 def wait_until(what: str, probe: Callable[[], Any], *, seconds: float, every: float = 0.1) -> Any:

@@ -111,11 +111,9 @@ class Story:
     def deploy(self) -> Deployed:
         """Apply the manifest, wait until it serves, and ask it which sentences are alike."""
         start = self._apply()
-        service = f"--field-selector=metadata.name={MODEL}"
-        wait_until("the model's Service", lambda: self.access.items(self.namespace, "services", service), seconds=60)
-        self.url = self._open.enter_context(self.access.reach(self.namespace, MODEL))
         resource = self._wait("Ready", "Routed", "UpToDate", seconds=300)
         ready = time.monotonic() - start
+        self.url = self._open.enter_context(self.access.reach(self.namespace, MODEL))
         stable = self._revision(resource, "Stable")
         return Deployed(ready, stable, self._similarities(), frozenset(self._pods()))
 
