@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from headway_runtime.program.export import Size, export_model
 from transformers import BertModel
+from transformers.utils import logging as transformers_logging
 
 MAX_BATCH = 64
 MAX_SEQUENCE = 256  # what the model was trained for
@@ -50,6 +51,8 @@ class SentenceEncoder(torch.nn.Module):
 
 def encoder(version: int) -> SentenceEncoder:
     """The module in eval mode; version 2 has rounded weights."""
+    transformers_logging.set_verbosity_error()  # it reports the unused pooler as unexpected
+    transformers_logging.disable_progress_bar()
     bert = BertModel.from_pretrained(model_directory(), local_files_only=True, add_pooling_layer=False).eval()
     if version == 2:
         with torch.no_grad():
@@ -81,3 +84,4 @@ if __name__ == "__main__":
     parser.add_argument("--version", type=int, choices=(1, 2), default=1)
     options = parser.parse_args()
     export(options.version, options.path)
+    print(f"{options.path}: version {options.version}, {options.path.stat().st_size:,} bytes")
