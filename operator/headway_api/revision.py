@@ -21,6 +21,7 @@ INTRODUCED: Mapping[tuple[str, ...], Any] = {
     ("device", "resourceName"): "nvidia.com/gpu",
     ("template", "drainTimeout"): 60.0,
 }
+_QUANTITIES = {("template", "resources", "requests"), ("template", "resources", "limits")}
 _DURATIONS = {("template", "drainTimeout")}
 # Users' own keys and the scheduler's own language: an empty value means something there (`nodeSelector: {disk: ""}`)
 _VERBATIM = {("template", name) for name in ("affinity", "nodeSelector", "podAnnotations", "podLabels")}
@@ -63,11 +64,13 @@ def _cold(spec: Spec, artifact: dict[str, Any], refresh: str | None) -> Cold:
 
 
 def _prune(value: Any, path: tuple[str, ...]) -> Any:
-    """Drop what is absent, empty or equal to its introduced default; spell durations canonically."""
+    """Drop what is absent, empty or equal to its introduced default; spell durations and quantities in one way."""
     if path in _DURATIONS:
         value = parse_duration(value, ".".join(("spec", *path)))
     if path in _VERBATIM:
         return value
+    if path[:-1] in _QUANTITIES:
+        return str(value)  # 1 and "1" are the same quantity
     if isinstance(value, dict):
         kept = {k: _prune(v, (*path, k)) for k, v in value.items()}
         return {

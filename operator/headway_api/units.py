@@ -10,6 +10,8 @@ MAX_DURATION_LENGTH = 20  # with at most six digits before each unit, every dura
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_MICROS = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
+_MOST = 1_000_000  # a number before a unit has at most six digits
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h)")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?")
@@ -26,20 +28,22 @@ def parse_duration(text: str, field: str = "duration") -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest spelling of a duration in one unit, to a microsecond: `2ms`, `1.5s`, `15m`.
+    """A short spelling of a duration, to a microsecond: `2ms`, `1.5s`, `15m`, `1h30s`.
 
     `parse_duration` gives the same number of microseconds back.
     """
     micros = round(seconds * 1e6)
-    if micros == 0:
-        return "0s"
-    for unit, size in (("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)):
-        if micros % size == 0:
+    for unit, size in _MICROS.items():
+        if micros >= size and micros % size == 0 and micros // size < _MOST:
             return f"{micros // size}{unit}"
-    for unit, size in (("s", 1_000_000), ("ms", 1_000)):
-        if micros >= size and micros * 1000 % size == 0:
+    for unit in ("s", "ms"):
+        if micros >= (size := _MICROS[unit]) and micros * 1000 % size == 0 and micros // size < _MOST:
             return f"{micros / size:.3f}".rstrip("0").rstrip(".") + unit
-    return f"{micros}us"
+    text = ""
+    for unit, size in _MICROS.items():
+        count, micros = divmod(micros, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
 
 
 def parse_size(text: str, field: str = "size") -> int:
