@@ -187,6 +187,23 @@ def test_an_abort_takes_the_weight_first_and_the_pods_after_it_was_confirmed() -
     assert w.weights() == {new: 100}, "a new generation tries again"
 
 
+def test_a_rollout_is_not_given_up_for_the_time_that_the_operator_was_away() -> None:
+    w = serving(replicas=3)
+    w.edit(artifact=B)
+    w.pass_()
+    w.nodes()
+    w.now += 10_000
+    w.pass_()
+    w.nodes()
+    w.pods = [pod for pod in w.pods if pod.stage != 1]
+    w.now += 10_000
+    assert w.pass_().abort is None, "its first pod has become ready meanwhile"
+    w.now += 899
+    assert w.pass_().abort is None
+    w.now += 1
+    assert w.pass_().abort is not None
+
+
 def test_an_abort_is_ended_by_the_refresh_annotation() -> None:
     w = serving()
     w.edit(artifact={"uri": BROKEN})

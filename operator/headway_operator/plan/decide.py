@@ -59,7 +59,7 @@ _HANDS_OFF: tuple[Callable[[Observed], Step | None], ...] = (_namespace_ends, _s
 def _progressing(facts: Facts, chosen: tuple[Target, ...]) -> dict[str, float]:
     """Revision -> since when it lacks the ready pods that its role asks for."""
     return {
-        target.revision: facts.since(target.revision, target.role, "progressingSince")
+        target.revision: facts.progressing_since(target.revision, target.role)
         for target in chosen
         if not target.leaving
         and target.role is not Role.PREVIOUS

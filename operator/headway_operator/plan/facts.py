@@ -78,6 +78,14 @@ class Facts:
         entry = self.before.get(revision, {})
         return parse_time(entry[key]) if entry.get("role") == role and entry.get(key) else self.now
 
+    def progressing_since(self, revision: str, role: Role) -> float:
+        """When a revision that lacks pods last came forward: a pod more is ready, or its digest was found.
+
+        So a rollout that went on while the operator was away is not given up for the time that it was away.
+        """
+        forward = self.ready_of(revision) > self.before.get(revision, {}).get("ready", 0) or revision in self.found
+        return self.now if forward else self.since(revision, role, "progressingSince")
+
 
 def pods_for(replicas: int, weight: int) -> int:
     """Pods that can carry `weight` per cent of what `replicas` pods carry; at least one."""

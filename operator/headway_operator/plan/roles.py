@@ -109,7 +109,7 @@ def _standing_abort(facts: Facts, wanted: str, stable: str) -> Abort | None:
 
 def _new_abort(facts: Facts, wanted: str, stable: str) -> Abort | None:
     """Give up what is not ready in time; but only for a stable that is ready, or there is nothing to go back to."""
-    late = facts.now - facts.since(wanted, Role.INCOMING, "progressingSince") >= facts.deadline
+    late = facts.now - facts.progressing_since(wanted, Role.INCOMING) >= facts.deadline
     if wanted == stable or not late or facts.ready_of(wanted) >= facts.replicas or not facts.ready_of(stable):
         return None
     cause = explain(facts.observed, facts.records, wanted)
