@@ -34,11 +34,9 @@ def format_duration(seconds: float) -> str:
     """
     micros = round(seconds * 1e6)
     for unit, size in _MICROS.items():
-        if micros >= size and micros % size == 0 and micros // size < _MOST:
-            return f"{micros // size}{unit}"
-    for unit in ("s", "ms"):
-        if micros >= (size := _MICROS[unit]) and micros * 1000 % size == 0 and micros // size < _MOST:
-            return f"{micros / size:.3f}".rstrip("0").rstrip(".") + unit
+        decimals = 1000 if unit in ("s", "ms") else 1
+        if micros >= size and micros * decimals % size == 0 and micros // size < _MOST:
+            return (f"{micros / size:.3f}".rstrip("0").rstrip(".") if micros % size else str(micros // size)) + unit
     text = ""
     for unit, size in _MICROS.items():
         count, micros = divmod(micros, size)
