@@ -94,7 +94,7 @@ async def test_a_model_is_routed_and_its_pass_is_told_and_then_there_is_rest(
     played: PlayedRouter, operator: RouterReconciler, debug: Counting
 ) -> None:
     namespace = played.site.namespace
-    await asyncio.gather(played.pods.start("sentiment", STABLE), played.pods.start("sentiment", CANARY))
+    await asyncio.gather(played.start("sentiment", STABLE), played.start("sentiment", CANARY))
     assert not operator.route_state(namespace, "sentiment").known
     operator.publish(namespace, split(90))
     assert operator.route_state(namespace, "sentiment").pending
@@ -120,7 +120,7 @@ async def test_new_weights_are_pending_until_the_routers_have_them(
     played: PlayedRouter, operator: RouterReconciler
 ) -> None:
     namespace = played.site.namespace
-    await asyncio.gather(played.pods.start("sentiment", STABLE), played.pods.start("sentiment", CANARY))
+    await asyncio.gather(played.start("sentiment", STABLE), played.start("sentiment", CANARY))
     operator.publish(namespace, split(90))
     await rest(played, operator)
     first = operator.route_state(namespace, "sentiment").acknowledged_at
@@ -146,7 +146,7 @@ async def test_an_operator_that_restarts_goes_on_from_what_is_written(
     played: PlayedRouter, operator: RouterReconciler, debug: Counting
 ) -> None:
     namespace = played.site.namespace
-    await played.pods.start("sentiment", STABLE)
+    await played.start("sentiment", STABLE)
     operator.publish(namespace, intent("sentiment", {STABLE: 100}, stable=STABLE))
     operator.publish(namespace, intent("other", {}))
     played.has_models("sentiment", "other")
@@ -218,7 +218,7 @@ async def test_a_refused_file_is_told_and_the_models_stay_as_they_were(
     played: PlayedRouter, operator: RouterReconciler
 ) -> None:
     namespace = played.site.namespace
-    await played.pods.start("sentiment", STABLE)
+    await played.start("sentiment", STABLE)
     operator.publish(namespace, intent("sentiment", {STABLE: 100}, stable=STABLE))
     await rest(played, operator)
     # A limit that Envoy cannot read: 2**40 does not fit into its 32 bits.
@@ -243,7 +243,7 @@ async def test_a_deleted_model_loses_its_route_and_an_empty_namespace_its_router
     played: PlayedRouter, operator: RouterReconciler
 ) -> None:
     namespace = played.site.namespace
-    await played.pods.start("sentiment", STABLE)
+    await played.start("sentiment", STABLE)
     operator.publish(namespace, intent("sentiment", {STABLE: 100}, stable=STABLE))
     await rest(played, operator)
     played.has_models()

@@ -83,6 +83,7 @@ class World:
     wanted: Mapping[str, Intent] = field(default_factory=dict)
     now: float = 1_000.0
     routers: list[Router] = field(default_factory=list)
+    reachable: frozenset[str] = field(default_factory=all_plain)
     current: Published = field(default_factory=Published)
 
     def pass_(self) -> Step:
@@ -90,6 +91,7 @@ class World:
             self.current,
             self.wanted,
             acks=[router.ack() for router in self.routers if router.serving],
+            reachable=self.reachable,
             clusters_version=clusters_version(self.current),
             routes_version=routes_version(self.current),
             now=self.now,
@@ -103,7 +105,7 @@ class World:
         return len(self.history) - 1, self.history[-1]
 
 
-ACTS = ("want", "pass", "settle", "settle", "clusters", "routes", "restart", "operator", "health")
+ACTS = ("want", "pass", "settle", "settle", "clusters", "routes", "restart", "operator", "health", "pods")
 
 
 @settings(max_examples=150, deadline=None)
@@ -130,6 +132,8 @@ def test_no_router_ever_has_a_route_without_its_cluster_and_all_end_where_they_s
                 assert world.current == stored
             case "health":
                 router.healthy = frozenset(data.draw(st.sets(st.sampled_from(sorted(all_plain())))))
+            case "pods":
+                world.reachable = frozenset(data.draw(st.sets(st.sampled_from(sorted(all_plain())))))
             case "restart":  # not serving, then all files at once
                 router.serving = not router.serving
                 if router.serving:
@@ -141,6 +145,7 @@ def test_no_router_ever_has_a_route_without_its_cluster_and_all_end_where_they_s
             if each.serving:
                 each.check()
 
+    world.reachable = all_plain()
     for router in world.routers:
         router.serving, router.healthy = True, all_plain()
         router.clusters = router.routes = world.newest()
@@ -166,6 +171,7 @@ def settled(*wanted: Intent) -> Published:
     world = World(wanted={intent.model: intent for intent in wanted})
     healthy = frozenset(plain(each.model, backend.revision) for each in wanted for backend in each.backends)
     world.routers = [Router(world.newest(), world.newest(), healthy=healthy)]
+    world.reachable = healthy
     settle(world)
     return world.current
 
@@ -202,7 +208,9 @@ def test_a_roll_back_between_known_clusters_waits_for_no_acknowledgement() -> No
     before = settled(two(50, 50))
     warming = Ack("router", clusters="old", routes="old", warming=3)
     wanted = {"cats": two(100, 0), "dogs": replace(two(100, 0), model="dogs")}
-    outcome = step(before, wanted, acks=[warming], clusters_version="new", routes_version="new", now=0)
+    outcome = step(
+        before, wanted, acks=[warming], reachable=all_plain(), clusters_version="new", routes_version="new", now=0
+    )
     assert outcome.published.routes["cats"].weights == {REVISIONS[0]: 100}
     assert outcome.published.routes["dogs"].weights == {}
 
@@ -224,6 +232,18 @@ def test_a_route_waits_for_the_clusters_of_the_last_router() -> None:
         outcome = world.pass_()
         assert outcome.published.routes["cats"].weights == weights
         assert set(outcome.published.routes["cats"].pins) == set(weights)
+
+
+def test_a_cluster_is_looked_for_when_a_pod_is_ready_for_the_first_time_and_stays_when_none_is() -> None:
+    world = World(wanted={"cats": two(100, 0)}, reachable=frozenset({"cats/aaaa1111"}))
+    world.routers = [Router(world.newest(), world.newest())]
+    settle(world)
+    assert world.current.clusters.keys() == {"cats/aaaa1111"}
+    assert world.current.routes["cats"].weights == {"aaaa1111": 100}
+    assert world.pass_().unhealthy == frozenset(), "there is nothing yet that a router could say of the other one"
+    for world.reachable in (all_plain(), frozenset()):
+        settle(world)
+        assert world.current.clusters.keys() >= {"cats/aaaa1111", "cats/bbbb2222", "cats/bbbb2222+aaaa1111"}
 
 
 def test_a_cluster_leaves_after_the_last_router_dropped_its_route_and_the_drain_time() -> None:
@@ -282,9 +302,8 @@ def test_a_router_that_slept_through_a_change_and_its_reversal_has_acknowledged_
 def test_without_a_serving_router_nothing_is_acknowledged() -> None:
     before = settled(two(50, 50))
     files = render(before, SITE)
-    outcome = step(
-        before, {}, acks=[], clusters_version=files.clusters.version, routes_version=files.routes.version, now=1e9
-    )
+    versions = {"clusters_version": files.clusters.version, "routes_version": files.routes.version}
+    outcome = step(before, {}, acks=[], reachable=all_plain(), **versions, now=1e9)
     assert (outcome.clusters_acknowledged, outcome.routes_acknowledged) == (False, False)
     assert outcome.published.clusters == before.clusters
 

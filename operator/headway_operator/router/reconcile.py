@@ -18,11 +18,13 @@ from headway_operator import errors
 from headway_operator.cluster import Cluster
 from headway_operator.kinds import CHILDREN, CONFIG_MAP, MODEL_DEPLOYMENT, POD
 from headway_operator.observed import RouteState
+from headway_operator.pods import parse_pod
 from headway_operator.router.acks import Acks, obeys, router_pods
 from headway_operator.router.intent import Intent
 from headway_operator.router.nudges import RouterNudges
 from headway_operator.router.objects import objects, pinned, stored
 from headway_operator.router.render import Ack, Files, Published, Site, Step, render, step
+from headway_operator.router.render.published import plain
 from headway_operator.router.states import route_states
 from headway_operator.router.writing import Writer
 from headway_operator.store import Owner, Store
@@ -46,6 +48,7 @@ class _Space:
     states: dict[str, RouteState] = field(default_factory=dict)
     restless: bool = True  # something is in flight
     empty_since: float | None = None
+    reachable: dict[str, frozenset[str]] = field(default_factory=dict)  # model -> its clusters that have a ready pod
     looks: int = 0  # without news
     rendered: tuple[Published, Files] | None = None  # the last one: 200 models take a second to write
 
@@ -95,7 +98,7 @@ class RouterReconciler:
             state = space.states.get(intent.model, RouteState(known=False))
             space.states[intent.model] = replace(state, pending=True)
             space.looks = 0
-        if new or space.restless:
+        if new or space.restless or space.reachable.get(intent.model) != self._reachable(namespace, intent.model):
             self._wake(_owner(namespace))
 
     def withdraw(self, namespace: str, model: str) -> None:
@@ -141,14 +144,16 @@ class RouterReconciler:
         written = stored(live)
         published = space.published or written or Published()
         wanted = _wanted(space, published, models)
+        space.reachable = {model: self._reachable(owner.namespace, model) for model in wanted}
+        reachable = frozenset[str]().union(*space.reachable.values())
         pods = router_pods(self._store.owned(owner, POD))
         files = space.files(published)
 
         acks = self._acks.remembered(owner.namespace, pods)
-        outcome = self._step(published, wanted, acks or [], files)
+        outcome = self._step(published, wanted, acks=acks or [], reachable=reachable, files=files)
         if acks is None or not _at_rest(published, outcome, acks, files):
             acks = await self._acks.read(owner.namespace, pods, space.site.readout_port)
-            outcome = self._step(published, wanted, acks, files)
+            outcome = self._step(published, wanted, acks=acks, reachable=reachable, files=files)
 
         following = outcome.published
         changed = not published.same_files(following)
@@ -187,11 +192,20 @@ class RouterReconciler:
             _log.info("router_published", extra={"namespace": owner.namespace, **serials, "waits": list(outcome.waits)})
         return self._again(space, outcome, asked=bool(pods))
 
-    def _step(self, published: Published, wanted: Mapping[str, Intent], acks: list[Ack], files: Files) -> Step:
+    def _step(
+        self,
+        published: Published,
+        wanted: Mapping[str, Intent],
+        *,
+        acks: list[Ack],
+        reachable: frozenset[str],
+        files: Files,
+    ) -> Step:
         return step(
             published,
             wanted,
             acks=acks,
+            reachable=reachable,
             clusters_version=files.clusters.version,
             routes_version=files.routes.version,
             now=self._clock(),
@@ -208,6 +222,11 @@ class RouterReconciler:
         if drain is not None and not waiting and outcome.clusters_acknowledged:
             return drain
         return pace if asked else drain
+
+    def _reachable(self, namespace: str, model: str) -> frozenset[str]:
+        """The plain clusters of a model that have a ready pod."""
+        pods = (parse_pod(live, None) for live in self._store.owned(Owner("md", namespace, model), POD))
+        return frozenset(plain(model, pod.revision) for pod in pods if pod.ready and not pod.terminating)
 
     def _tell(self, namespace: str, states: Mapping[str, RouteState]) -> bool:
         """Keep the states and wake the models whose state changed; whether there were any."""

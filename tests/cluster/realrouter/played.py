@@ -39,6 +39,7 @@ class PlayedRouter:
     deaf: bool = False  # the kubelet does not notice annotations
     _noticed: set[str] = field(default_factory=set)
     _version: int = 0
+    _started: list[Object] = field(default_factory=list)  # runtime pods
 
     def operator(self) -> RouterReconciler:
         """A new operator process: all that it knows is what it finds."""
@@ -51,6 +52,14 @@ class PlayedRouter:
             clock=lambda: self.now,
             site=self.site,
         )
+
+    async def start(self, model: str, revision: str) -> None:
+        """Start a runtime pod that is ready."""
+        pod = await self.pods.start(model, revision)
+        labels = {names.LABEL_MODEL: model, names.LABEL_REVISION: revision}
+        metadata = {"name": pod.address, "namespace": self.site.namespace, "uid": pod.address, "labels": labels}
+        status = {"phase": "Running", "podIP": pod.address, "conditions": [{"type": "Ready", "status": "True"}]}
+        self._started.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status})
 
     def has_models(self, *models: str) -> None:
         """Which ModelDeployments the operator sees in the namespace; only their names matter to a router."""
@@ -72,7 +81,8 @@ class PlayedRouter:
                 await self._mount()
         for kind in (*CHILDREN, POD):
             objects, version = await self.cluster.list(kind, self.site.namespace, labels=SELECTOR)
-            self.store.replace(kind, objects, version, self.site.namespace)
+            running = [self._running(pod, version) for pod in self._started] if kind is POD else []
+            self.store.replace(kind, [*objects, *running], version, self.site.namespace)
 
     async def objects(self) -> dict[str, Object]:
         """The router's objects as the API server has them, by `Kind/name`."""
@@ -102,6 +112,9 @@ class PlayedRouter:
         }
         with config.new_client_from_config(str(self.kubeconfig)) as kubelet:
             client.CoreV1Api(kubelet).patch_namespaced_pod_status(pod, self.site.namespace, {"status": status})
+
+    def _running(self, pod: Object, version: int) -> Object:
+        return {**pod, "metadata": {**pod["metadata"], "resourceVersion": str(version)}}
 
     def _model(self, name: str) -> Object:
         metadata = {"name": name, "namespace": self.site.namespace, "uid": name, "resourceVersion": str(self._version)}

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 from headway_operator.router.intent import Backend, Intent
 from headway_operator.router.render import Published, Site, Step, render, step
+from headway_operator.router.render.published import plain
 
 from realrouter.dns import Dns
 from realrouter.envoy import Envoy
@@ -80,6 +81,7 @@ class Stage:
             self.published,
             wanted,
             acks=[await self.envoy.acknowledged()],
+            reachable={plain(each.model, backend.revision) for each in wanted.values() for backend in each.backends},
             clusters_version=files.clusters.version,
             routes_version=files.routes.version,
             now=time.time() + later,

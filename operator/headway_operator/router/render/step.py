@@ -3,7 +3,8 @@
 Adding a cluster together with the route that names it, or removing both at once, drops requests: Envoy takes its files
 one by one, and a cluster must first find its pods. So a change takes up to three publications:
 
-1. the clusters that the intents want; they are *confirmed* once every serving router has them and has warmed them;
+1. the clusters that the intents want, once a pod of theirs was ready; they are *confirmed* once every serving router
+   has them and has warmed them;
 2. a route names confirmed clusters only, and gives a revision its first weight only when every router sees a healthy
    pod of it;
 3. a cluster leaves once every serving router has routes without it, and `DRAIN_SECONDS` more have passed.
@@ -44,9 +45,7 @@ class Step:
     routes_acknowledged: bool
     healthy: frozenset[str]  # plain clusters that are confirmed, and healthy in every serving router
     waits: tuple[str, ...]  # what the wanted routes wait for, one sentence each
-    unhealthy: frozenset[
-        str
-    ]  # wanted plain clusters without a healthy pod somewhere, whether or not a route waits for it
+    unhealthy: frozenset[str]  # wanted plain clusters that some router sees no healthy pod of
     drain_ends: float | None  # when the next cluster may leave
 
 
@@ -55,6 +54,7 @@ def step(
     wanted: Mapping[str, Intent],
     *,
     acks: Sequence[Ack],
+    reachable: AbstractSet[str],
     clusters_version: str,
     routes_version: str,
     now: float,
@@ -62,7 +62,9 @@ def step(
     """The next publication.
 
     `acks` holds one entry per serving router, and the versions are those of `published` as rendered. With no serving
-    router nothing is acknowledged. `now` is in seconds since the epoch.
+    router nothing is acknowledged. `reachable` are the plain clusters that have a ready pod: to look for the name of a
+    revision before it has addresses would leave "no such name" in DNS caches for up to 30 s. `now` is in seconds since
+    the epoch.
     """
     has_clusters = bool(acks) and all(ack.clusters == clusters_version and ack.warming == 0 for ack in acks)
     has_routes = bool(acks) and all(ack.routes == routes_version for ack in acks)
@@ -76,7 +78,13 @@ def step(
         routes[model], wait = _next_route(intent, current, confirmed=confirmed, healthy=healthy)
         waits += wait
 
-    needed = {cluster: limit for intent in wanted.values() for cluster, limit in clusters_of(intent).items()}
+    findable = reachable | published.clusters.keys()
+    needed = {
+        cluster: limit
+        for intent in wanted.values()
+        for cluster, limit in clusters_of(intent).items()
+        if findable.issuperset(members(cluster) or {cluster})
+    }
     retired = _retired(published, needed=needed.keys(), has_routes=has_routes, now=now)
     expired = {cluster for cluster, since in retired.items() if now - since >= DRAIN_SECONDS}
     clusters = {c: limit for c, limit in published.clusters.items() if c not in expired} | needed
@@ -91,7 +99,7 @@ def step(
         confirmed=confirmed & frozenset(clusters),
         retired={cluster: since for cluster, since in retired.items() if cluster in clusters},
     )
-    plains = frozenset(plain(m, b.revision) for m, intent in wanted.items() for b in intent.backends)
+    plains = frozenset(cluster for cluster in needed if not members(cluster))
     return Step(
         published=following,
         clusters_acknowledged=has_clusters,
