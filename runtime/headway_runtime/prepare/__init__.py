@@ -7,6 +7,7 @@ resolved or unpickled.
 Read in this order: ``rules`` (every refusal in one table), ``inspection`` (the whole path), then by subject:
 ``archive`` (zip), ``strict_json`` and ``schema`` (the format), ``symbolic``, ``guards`` and ``expression`` (sizes),
 ``trees`` (nesting), ``tensors`` (weights), ``operators``, ``arguments``, ``preconditions`` and ``writes`` (what a
-program may do), ``graph``, ``higher_order`` and ``program`` (the translation), ``samples`` and ``record`` (what lies
-beside it). ``repack`` writes the result. ``fetch`` and ``isolate`` are the edges; ``__main__`` is the init container.
+program may do), ``graph``, ``higher_order``, ``interface`` and ``program`` (the translation), ``samples`` and
+``record`` (what lies beside it). ``repack`` writes the result. ``fetch`` and ``isolate`` are the edges; ``__main__``
+is the init container.
 """

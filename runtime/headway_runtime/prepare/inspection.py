@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway_runtime.prepare import archive as zip_
-from headway_runtime.prepare import names, program, record, samples, schema, strict_json, tensors
+from headway_runtime.prepare import interface, names, program, record, samples, schema, strict_json, tensors
 from headway_runtime.prepare.errors import Refusal
 
 ALIGNMENT = 64
@@ -231,13 +231,13 @@ def _payloads(archive: zip_.Archive, name: str, folder: str, prefix: str) -> dic
     return config
 
 
-def _check_same(use: program.WeightUse, stored: dict[str, Any]) -> None:
+def _check_same(use: interface.WeightUse, stored: dict[str, Any]) -> None:
     """What the graph believes of a weight is what is stored; otherwise every shape derived from it would be a lie."""
     if any(use.meta[key] != stored[key] for key in ("dtype", "sizes")):
         raise Refusal("tensor.mismatch", use.name)
 
 
-def _table_entry(use: program.WeightUse, tensor: tensors.Stored, copy: Copy, draft: program.Draft) -> dict[str, Any]:
+def _table_entry(use: interface.WeightUse, tensor: tensors.Stored, copy: Copy, draft: program.Draft) -> dict[str, Any]:
     written = use.value in draft.written
     if written and use.kind == "parameter":
         raise Refusal("write.parameter", use.name)
