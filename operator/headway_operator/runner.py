@@ -49,6 +49,7 @@ class Runner:
         handlers: Mapping[str, Handler],
         namespaces: Iterable[str] = (),
         resync_seconds: float = 300.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -57,7 +58,8 @@ class Runner:
         self._handlers = handlers
         self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
         self._resync_seconds = resync_seconds
-        self._resynced_at = time.monotonic()
+        self._clock = clock
+        self._resynced_at = clock()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, workers: int) -> None:
@@ -83,9 +85,9 @@ class Runner:
         found = []
         if (seconds := self._queue.longest_work) > STUCK_WORK:
             found.append(f"a pass runs for {seconds:.0f} s")
-        if (seconds := self._queue.oldest_wait) > STUCK_QUEUE and self._tasks:
+        if (seconds := self._queue.oldest_wait) > STUCK_QUEUE:
             found.append(f"a key waits for a worker for {seconds:.0f} s")
-        if (seconds := time.monotonic() - self._resynced_at) > MISSED_RESYNCS * self._resync_seconds:
+        if (seconds := self._clock() - self._resynced_at) > MISSED_RESYNCS * self._resync_seconds:
             found.append(f"no resync for {seconds:.0f} s")
         found += [f"task ended: {task.get_name()}" for task in self._tasks if task.done()]
         return found
@@ -99,7 +101,7 @@ class Runner:
                 self._queue.done(owner)
 
     async def _pass(self, owner: Owner) -> None:
-        started = time.monotonic()
+        started = self._clock()
         fields = {"reconciler": owner.reconciler, "namespace": owner.namespace, "model": owner.name}
         try:
             again = await self._handlers[owner.reconciler](owner)
@@ -117,7 +119,7 @@ class Runner:
             self._queue.forget(owner)
             if again is not None:
                 self._queue.add_after(owner, again)
-        seconds = time.monotonic() - started
+        seconds = self._clock() - started
         self._metrics.passes.labels(owner.reconciler, outcome).inc()
         self._metrics.pass_seconds.labels(owner.reconciler).observe(seconds)
         _log.debug("pass", extra={**fields, "outcome": outcome, "again": again, "seconds": round(seconds, 4)})
@@ -146,7 +148,7 @@ class Runner:
             for namespace in self._namespaces:
                 objects, version = await self._cluster.list(kind, namespace, labels=selector(kind))
                 news |= self._store.replace(kind, objects, version, namespace)
-        self._resynced_at = time.monotonic()
+        self._resynced_at = self._clock()
         self._metrics.resync_time.set_to_current_time()
         for md in self._store.everything(MODEL_DEPLOYMENT):
             news |= {

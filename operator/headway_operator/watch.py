@@ -21,6 +21,7 @@ from headway_operator.runner import Runner, selector
 SERVER_TIMEOUT, CLIENT_TIMEOUT = 300, 330  # seconds of one watch request
 CONNECT_TIMEOUT = 10.0  # seconds
 PAGE = 500  # objects in one part of kopf's first list
+OUTAGE_BACKOFFS = (1, 2, 4, 8, *([15] * 120))  # seconds: an API server that is away for half an hour ends no watch
 
 
 def settings() -> kopf.OperatorSettings:
@@ -30,6 +31,7 @@ def settings() -> kopf.OperatorSettings:
     chosen.watching.client_timeout = CLIENT_TIMEOUT
     chosen.watching.connect_timeout = CONNECT_TIMEOUT
     chosen.watching.chunk_size = PAGE
+    chosen.networking.error_backoffs = OUTAGE_BACKOFFS
     for kind in WATCHED:
         if labels := selector(kind):
             chosen.watching.label_selectors[_resource(kind)] = labels

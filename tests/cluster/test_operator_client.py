@@ -9,8 +9,10 @@ from headway_api import names
 from headway_operator import errors
 from headway_operator.cluster import Cluster
 from headway_operator.connection import api_client
-from headway_operator.kinds import CONFIG_MAP, NETWORK_POLICY
+from headway_operator.events import BURST, REFILL, SILENCE, Recorder
+from headway_operator.kinds import CONFIG_MAP, EVENT, NETWORK_POLICY
 from headway_operator.metrics import Metrics
+from headway_operator.status import Event
 from kubernetes import client, config
 
 Object = dict[str, Any]
@@ -128,3 +130,39 @@ async def test_a_refusal_of_the_server_says_what_and_why(cluster: Cluster, names
 async def test_a_namespace_that_ends_takes_nothing_new(cluster: Cluster) -> None:
     with pytest.raises(errors.GoneError):
         await cluster.apply(config_map("never-was", "a", {}), None)
+
+
+async def test_events_are_said_once_and_never_in_a_flood(cluster: Cluster, namespace: str) -> None:
+    about = await cluster.create(config_map(namespace, "a", {}))
+    now = 1_800_000_000.0
+    metrics = Metrics()
+    recorder = Recorder(cluster=cluster, metrics=metrics, clock=lambda: now, instance="test")
+
+    async def written() -> list[Object]:
+        events, _ = await cluster.list(EVENT, namespace)
+        return events
+
+    long = Event("Warning", "TooLong", "x" * 1024)
+    for _ in range(3):
+        await recorder.record(about, long)
+    (event,) = await written()
+    assert (event["type"], event["reason"], event["note"]) == ("Warning", "TooLong", "x" * 1024)
+    assert event["regarding"]["uid"] == about["metadata"]["uid"]
+    for number in range(30):
+        await recorder.record(about, Event("Normal", "Told", str(number)))
+    assert len(await written()) == BURST
+    now += REFILL
+    await recorder.record(about, Event("Normal", "Told", "later"))
+    await recorder.record(about, Event("Normal", "Told", "too much"))
+    assert len(await written()) == BURST + 1
+    now += SILENCE
+    await recorder.record(about, long)
+    assert len(await written()) == BURST + 2
+
+
+async def test_an_event_that_cannot_be_written_is_dropped(cluster: Cluster, namespace: str) -> None:
+    about = await cluster.create(config_map(namespace, "a", {}))
+    metrics = Metrics()
+    recorder = Recorder(cluster=cluster, metrics=metrics, clock=lambda: 1_800_000_000.0, instance="test")
+    await recorder.record(about, Event("Nonsense", "Refused", "of a type that does not exist"))
+    assert 'headway_events_total{outcome="failed"} 1.0' in metrics.text().decode()
