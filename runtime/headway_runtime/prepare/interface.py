@@ -1,4 +1,4 @@
-"""The interface of a program: inputs, weights and outputs, as the signature, the graph and the tree specs agree on them.
+"""The interface of a program: inputs, weights and outputs, as signature, graph and tree specs agree on them.
 
 A signature that says one thing and a graph that says another would let a value pass for something it is not; so each
 entry is held against the others, and only then given its canonical name.
