@@ -18,6 +18,7 @@ from headway_operator.metrics import Metrics
 from headway_operator.observed import Object
 from headway_operator.status import Event
 
+LONGEST_NOTE = 1024  # characters that the API server accepts
 BURST, REFILL = 20.0, 30.0  # events per object at once; seconds until one more
 SILENCE = 600.0  # seconds in which the same words are not said again
 

@@ -17,7 +17,7 @@ from headway_operator.apply import Applier
 from headway_operator.cluster import Cluster
 from headway_operator.compare import Settled
 from headway_operator.desired import desired_objects, prunable
-from headway_operator.events import Recorder
+from headway_operator.events import LONGEST_NOTE, Recorder
 from headway_operator.kinds import MODEL_DEPLOYMENT, POD
 from headway_operator.nudges import Nudges
 from headway_operator.observe import Look, Observer
@@ -26,7 +26,7 @@ from headway_operator.obstacles import Obstacles
 from headway_operator.plan import plan, route_intent
 from headway_operator.reports import Reports
 from headway_operator.router.intent import Intent
-from headway_operator.status import events, status
+from headway_operator.status import Event, events, status
 from headway_operator.store import Owner, Store
 
 _log = logging.getLogger(__name__)
@@ -86,6 +86,9 @@ class Reconciler:
             return Outcome(wrote=False, again=None)
         try:
             return await self._pass(owner, md)
+        except errors.RejectedError as error:
+            await self._recorder.record(md, Event("Warning", "Refused", error.words[:LONGEST_NOTE]))
+            raise
         except errors.NamespaceTerminatingError:
             self._obstacles.met_end_of_namespace(owner, md)
             _log.info("namespace_ends", extra={"namespace": owner.namespace, "model": owner.name})

@@ -22,6 +22,7 @@ from headway_operator.workqueue import WorkQueue
 _log = logging.getLogger(__name__)
 
 FIRST_RESYNC_BACKOFF, LONGEST_RESYNC_BACKOFF = 0.5, 30.0  # seconds between attempts
+SECOND_RESYNC = 5.0  # seconds after the start
 STUCK_WORK = 300.0  # seconds in one pass after which the operator counts as stuck
 STUCK_QUEUE = 120.0  # seconds that a due key may wait
 MISSED_RESYNCS = 3  # intervals without a resync after which the operator counts as blind
@@ -106,12 +107,15 @@ class Runner:
         try:
             again = await self._handlers[owner.reconciler](owner)
             outcome = "done"
-        except errors.ConflictError as error:
+        except (errors.ConflictError, errors.GoneError) as error:
             outcome, again = "conflict", self._queue.retry(owner)
             _log.info("pass_conflict", extra={**fields, "error": str(error), "again": again})
         except errors.TransientError as error:
             outcome, again = "transient", self._queue.retry(owner, at_least=error.retry_after or 0.0)
             _log.warning("pass_failed", extra={**fields, "error": str(error), "again": again})
+        except errors.ClusterError as error:
+            outcome, again = "refused", self._queue.retry(owner)
+            _log.error("pass_failed", extra={**fields, "error": str(error), "again": again})
         except Exception:
             outcome, again = "error", self._queue.retry(owner)
             _log.exception("pass_failed", extra={**fields, "again": again})
@@ -125,9 +129,12 @@ class Runner:
         _log.debug("pass", extra={**fields, "outcome": outcome, "again": again, "seconds": round(seconds, 4)})
 
     async def _resync_forever(self) -> None:
+        """Once more soon after the start: kopf lists for itself, and never tells what vanished between both lists."""
+        pause = min(SECOND_RESYNC, self._resync_seconds)
         while True:
-            await asyncio.sleep(self._resync_seconds)
+            await asyncio.sleep(pause)
             await self._resync_until_done()
+            pause = self._resync_seconds
 
     async def _resync_until_done(self) -> None:
         backoff = FIRST_RESYNC_BACKOFF

@@ -94,6 +94,10 @@ class Kube:
         """kubectl delete, without waiting."""
         self._call("DELETE", PATHS[kind].path(self.namespace, name), {"propagationPolicy": propagation})
 
+    def delete_path(self, path: str) -> None:
+        """kubectl delete, for what is not the operator's."""
+        self._call("DELETE", path)
+
     def pods(self) -> list[Object]:
         """All pods."""
         return self.all("Pod", f"/api/v1/namespaces/{self.namespace}/pods")

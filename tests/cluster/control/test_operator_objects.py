@@ -2,6 +2,7 @@
 
 import pytest
 from headway_api import names
+from headway_operator.kinds import WATCHED
 
 from tests.cluster.control.kube import Kube, Object, eventually
 from tests.cluster.control.manifests import model, revision_of
@@ -46,6 +47,7 @@ def test_its_objects_appear_with_its_labels_and_as_its_own(kube: Kube, running: 
 
 def test_a_settled_resource_costs_no_write_and_no_list(kube: Kube, running: OperatorProcess) -> None:
     settled(kube, running)
+    eventually(lambda: running.requests("list") == 2 * len(WATCHED))  # the resync of the start, and the one after it
     before = running.requests(*WRITES), running.requests("list"), running.passes()
     kube.patch("ModelDeployment", "sentiment", {"metadata": {"annotations": {"example.com/wakes": "the pass"}}})
     eventually(lambda: running.passes() >= before[2] + 3, seconds=30)
@@ -178,3 +180,14 @@ def test_a_template_that_the_server_refuses_is_named_and_what_serves_stays(
     kube.apply(model(template={"podAnnotations": {"a-key": "x"}}))
     eventually(lambda: kube.condition("sentiment", "Accepted")["status"] != "False")
     eventually(lambda: len(kube.all("Deployment")) == 2)
+
+
+def test_a_quota_that_is_used_up_is_told_and_waited_for(kube: Kube, running: OperatorProcess) -> None:
+    quotas = f"/api/v1/namespaces/{kube.namespace}/resourcequotas"
+    kube.create(quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"count/deployments.apps": "0"}}})
+    kube.apply(model())
+    event = eventually(lambda: kube.events("Refused"))[0]
+    assert "exceeded quota: none" in event["note"]
+    assert kube.all("Deployment") == []
+    kube.delete_path(f"{quotas}/none")
+    eventually(lambda: kube.all("Deployment"), seconds=60)

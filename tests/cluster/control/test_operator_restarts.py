@@ -65,16 +65,39 @@ def test_killed_after_every_single_write_it_arrives_at_the_same_objects(
         other.close()
 
 
-def test_an_operator_of_another_release_changes_no_pod_template(kube: Kube, running: OperatorProcess) -> None:
+# Another release: the pod template has one more variable, the record one more field.
+CHANGED_RENDERER = """
+from headway_operator.desired import build, record
+
+pod_template, controller_revision = record.pod_template, build.controller_revision
+
+def changed_template(*arguments, **named):
+    template = pod_template(*arguments, **named)
+    template["spec"]["containers"][0].setdefault("env", []).append({"name": "NEW", "value": "1"})
+    return template
+
+def changed_record(*arguments):
+    changed = controller_revision(*arguments)
+    return {**changed, "data": {**changed["data"], "new": 1}}
+
+record.pod_template, build.controller_revision = changed_template, changed_record
+"""
+
+
+def test_an_operator_of_another_release_changes_no_pod_template(
+    kube: Kube, running: OperatorProcess, tmp_path: Path
+) -> None:
     kube.apply(model())
     eventually(lambda: kube.children() and kube.condition("sentiment", "Accepted"))
     running.wait_until_quiet()
     deployments = {obj["metadata"]["name"]: obj for obj in kube.all("Deployment")}
     records = {obj["metadata"]["name"]: obj for obj in kube.all("ControllerRevision")}
     running.terminate()
-    running.start(runtime_image="registry.test/runtime:2")
+    (tmp_path / "sitecustomize.py").write_text(CHANGED_RENDERER)
+    running.start(runtime_image="registry.test/runtime:2", PYTHONPATH=str(tmp_path))
     eventually(lambda: running.passes() > 0)
     running.wait_until_quiet()
+    assert kube.condition("sentiment", "Accepted")["status"] != "False"
     for obj in kube.all("Deployment"):
         was = deployments[obj["metadata"]["name"]]
         assert obj["metadata"]["generation"] == was["metadata"]["generation"]
@@ -82,6 +105,11 @@ def test_an_operator_of_another_release_changes_no_pod_template(kube: Kube, runn
     assert {obj["metadata"]["name"]: obj["data"] for obj in kube.all("ControllerRevision")} == {
         name: obj["data"] for name, obj in records.items()
     }
+    kube.apply(model("later"))  # what this release sees first is of this release
+    (new,) = eventually(lambda: [obj for obj in kube.all("Deployment") if obj["metadata"]["name"].startswith("later")])
+    container = new["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "registry.test/runtime:2"
+    assert {"name": "NEW", "value": "1"} in container["env"]
 
 
 def test_a_restart_of_the_same_release_writes_nothing(kube: Kube, running: OperatorProcess) -> None:
