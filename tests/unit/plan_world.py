@@ -220,7 +220,8 @@ class World:
         weights = {target.revision: target.weight for target in decided.targets}
         assert sum(weights.values()) in (0, 100)
         confirmed = self.confirmed or {}
-        if confirmed:
+        noted = any(record.role for record in observed.records.values())  # or it was killed before it could note it
+        if observed.route.weights or (confirmed and noted):
             assert sum(weights.values()) == 100, "a system that served is never routed to nothing"
         replicas = self.spec.get("replicas", 1)
         stable = decided.target(Role.STABLE)
