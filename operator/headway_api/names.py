@@ -56,6 +56,9 @@ SERVE_CONTAINER = "serve"
 ROUTER_NAME = "headway-router"
 REVISION_HEADER = "x-headway-revision"  # request: stable | canary | <revision>; answer: the revision that answered
 NOT_ADMITTED_HEADER = "x-headway-not-admitted"  # answer: no model has seen the request, it may be retried elsewhere
+CHECK_HEADER = (
+    "x-headway-check"  # request, `router`: a router asks whether it may send; a draining pod then says `degraded`
+)
 TIMEOUT_HEADER = "x-headway-timeout"  # request: its own deadline, a duration
 
 MAX_NAME_LENGTH = 48

@@ -3,9 +3,11 @@
     bind ports ─► load and warm (engine thread) ─► ready ─► SIGTERM ─► drain ─► exit 0
                           └─ FatalError ─► report, termination message ─► exit 1
 
-*Drain*: the health check says 503 at once and every answer closes its connection, so that clients turn elsewhere;
-requests are still served for `LINGER` seconds and until none has been in flight for `QUIET`. If they never cease, new
-ones are refused in the last part of the drain time, and those admitted are answered before the process ends.
+*Drain*: the health check says 503 at once (to a router: `degraded`, so that it comes here only while it knows no
+healthy pod) and every answer closes its connection, so that clients turn elsewhere. Requests are still served for
+`LINGER` seconds and until none has come for twice the longest pause between the latest ones: then nobody depends on
+this pod any more. If they never cease, new ones are refused in the last part of the drain time, and those admitted are
+answered.
 """
 
 import asyncio
@@ -33,6 +35,7 @@ from headway_runtime.protocols.front import Front
 
 LINGER = 3.0
 QUIET = 0.25
+LONGEST_QUIET = 30.0  # seconds: as long as DNS caches usually live
 SWEEP_SECONDS = 0.05
 
 
@@ -148,18 +151,19 @@ class Life:
         log("draining", in_flight=pod.in_flight, seconds=timeout)
         began = time.monotonic()
         if was_serving:
-            await self._until_quiet(began + min(LINGER, timeout / 2), began + timeout - min(5.0, timeout / 4))
+            quiet = max(QUIET, min(LONGEST_QUIET, 2 * pod.longest_gap(began)))
+            await self._until_quiet(quiet, began + min(LINGER, timeout / 2), began + timeout - min(5.0, timeout / 4))
         pod.refusing = True
-        await self._until_quiet(time.monotonic(), began + timeout - min(1.0, timeout / 8))
+        await self._until_quiet(QUIET, time.monotonic(), began + timeout - min(1.0, timeout / 8))
         log("drained", in_flight=pod.in_flight, seconds=round(time.monotonic() - began, 3))
 
-    async def _until_quiet(self, earliest: float, latest: float) -> None:
-        """Return once it is `earliest` and nothing has been in flight for a while, or when it is `latest`."""
+    async def _until_quiet(self, quiet: float, earliest: float, latest: float) -> None:
+        """Return once it is `earliest` and nothing was in flight for `quiet` seconds, or when it is `latest`."""
         answered, quiet_since = self._pod.requests, time.monotonic()
         while (now := time.monotonic()) < latest and not self._in_hurry:
             if self._pod.in_flight or self._pod.requests != answered:
                 answered, quiet_since = self._pod.requests, now
-            elif now >= earliest and now - quiet_since >= QUIET:
+            elif now >= earliest and now - quiet_since >= quiet:
                 return
             await asyncio.sleep(0.02)
 

@@ -6,8 +6,10 @@ Lives on the event loop, except `progress`, `loaded` and `served`, which hand ov
 
 import asyncio
 import itertools
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from headway_api.podconfig import BucketCost, BucketReport, ColdConfig, KnobsReport, Phase, Report, Termination
 
@@ -21,6 +23,7 @@ from headway_runtime.metrics import Metrics
 from headway_runtime.origin import Origin
 from headway_runtime.protocols.oip import Signature
 
+RECENT_SECONDS = 60.0
 STUCK_SECONDS = 120.0  # no run takes this long and 20 times its bucket's measured cost, unless the device hangs
 
 
@@ -54,6 +57,7 @@ class Pod:
         self.in_flight = 0
         self.requests = 0
         self.failures = 0
+        self.arrivals: deque[float] = deque(maxlen=16)  # time.monotonic() of the latest requests
         self.ids = itertools.count()
         self._knobs = KnobsReport()
         self._asked: tuple[str, str] | None = None  # text and hash that wait for the model
@@ -65,6 +69,16 @@ class Pod:
     def ready(self) -> bool:
         """Whether the health check says so."""
         return self.phase is Phase.READY
+
+    @property
+    def serves_in_need(self) -> bool:
+        """Whether it drains and still answers whoever comes."""
+        return self.phase is Phase.DRAINING and self.model is not None and not self.refusing
+
+    def longest_gap(self, now: float) -> float:
+        """Seconds of the longest pause between the latest requests of the last minute; 0 without any."""
+        recent = [at for at in self.arrivals if now - at < RECENT_SECONDS]
+        return max((later - earlier for earlier, later in pairwise([*recent, now])), default=0.0)
 
     def serving(self) -> tuple[Model, knobs.Settings]:
         """The model and the knobs in force. Raises NotServingError, saying what the pod is doing instead."""

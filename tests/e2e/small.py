@@ -98,6 +98,16 @@ class Small:
         pods = self.platform.access.items(self.namespace, "pods", "-l", selector)
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
+    def wait_pods(self, count: int) -> None:
+        """Wait until the stable revision has as many ready pods."""
+        stable = self.revision("Stable") or ""
+
+        def ready() -> bool:
+            states = [c["status"] for p in self.pods(stable) for c in p["status"]["conditions"] if c["type"] == "Ready"]
+            return states == ["True"] * count
+
+        wait_until(f"{count} ready pods", ready, seconds=90)
+
     @contextlib.contextmanager
     def traffic(self, *, keep_alive: bool = True, pause: float = 0.02) -> Iterator[Traffic]:
         with (

@@ -40,7 +40,7 @@ def test_a_pod_that_is_deleted_loses_no_request(world: Small, keep_alive: bool) 
     assert stable
     with world.traffic(keep_alive=keep_alive) as traffic:
         delete_pods(world, stable, count=1)
-        wait_until("two ready pods", lambda: len(world.pods(stable)) == 2 and world.wait("Ready"), seconds=60)
+        world.wait_pods(2)
     assert not traffic.failures, traffic.failures[:3]
 
 
@@ -49,7 +49,7 @@ def test_a_pod_that_is_killed_loses_at_most_the_requests_it_had(world: Small) ->
     assert stable
     with world.traffic() as traffic:
         delete_pods(world, stable, "--grace-period=0", "--force", count=1)
-        world.wait("Ready", "UpToDate")
+        world.wait_pods(2)
     assert len(traffic.failures) <= 4, traffic.failures[:5]  # one for each client
 
 

@@ -180,7 +180,7 @@ def test_the_service_selects_the_routers_and_each_revision_has_addresses_of_its_
     assert (main["ports"][0]["port"], main["ports"][0]["targetPort"]) == (80, "http")
     for name, spec in services.items():
         assert spec["clusterIP"] == "None"
-        assert spec["publishNotReadyAddresses"] is False
+        assert spec["publishNotReadyAddresses"] is True
         assert name == f"sentiment-{spec['selector'][names.LABEL_REVISION]}"
 
 

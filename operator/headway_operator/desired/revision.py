@@ -18,7 +18,11 @@ def config_map(resource: Resource, record: Record) -> Object:
 
 
 def headless_service(resource: Resource, record: Record) -> Object:
-    """The addresses of its ready pods, for the router."""
+    """The addresses of its pods, for the router, which checks by itself which of them are ready.
+
+    Also those that are not ready: a router learns of a pod as late as DNS caches live (30 s are usual), so it should
+    hear of it while it still loads; and of one that drains as long as that one still answers.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -26,7 +30,7 @@ def headless_service(resource: Resource, record: Record) -> Object:
         "spec": {
             "clusterIP": "None",
             "ports": [{"name": "http", "port": names.INFERENCE_PORT, "targetPort": "http", "protocol": "TCP"}],
-            "publishNotReadyAddresses": False,
+            "publishNotReadyAddresses": True,
             "selector": selector(resource.name, record.name),
         },
     }

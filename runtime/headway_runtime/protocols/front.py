@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import orjson
-from headway_api.names import NOT_ADMITTED_HEADER, REVISION_HEADER, TIMEOUT_HEADER
+from headway_api.names import CHECK_HEADER, NOT_ADMITTED_HEADER, REVISION_HEADER, TIMEOUT_HEADER
 from headway_api.units import parse_duration
 
 from headway_runtime.batching.engine import Answer, Work
@@ -34,6 +34,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 MAX_BODY = 64 * 2**20  # bytes of a request
+_CHECK = CHECK_HEADER.encode()
 _TIMEOUT = TIMEOUT_HEADER.encode()
 _JSON = (b"content-type", b"application/json")
 
@@ -63,7 +64,7 @@ class Front:
         if path.endswith("/infer") and scope["method"] == "POST":
             await self._infer(path, scope["headers"], receive, send)
         elif path in self._ready_paths:
-            await self._health(send, name="ready", good=self._pod.ready)
+            await self._ready(scope["headers"], send)
         elif path == "/v2/health/live":
             await self._health(send, name="live", good=True)
         else:
@@ -75,9 +76,19 @@ class Front:
             body["error"] = self._pod.describe()
         await self._send(send, 200 if good else 503, orjson.dumps(body), [])
 
+    async def _ready(self, headers: Headers, send: Send) -> None:
+        """Ready or not; to a router a draining pod says that it still serves, for want of a better one."""
+        if self._pod.serves_in_need and any(name == _CHECK for name, _ in headers):
+            await self._send(
+                send, 200, orjson.dumps({"ready": False, "draining": True}), [(b"x-envoy-degraded", b"true")]
+            )
+        else:
+            await self._health(send, name="ready", good=self._pod.ready)
+
     async def _infer(self, path: str, headers: Headers, receive: Receive, send: Send) -> None:
         pod, began = self._pod, time.monotonic()  # the request's own deadline counts from here
         pod.in_flight += 1
+        pod.arrivals.append(began)
         try:
             status, extra = 200, Headers()
             try:

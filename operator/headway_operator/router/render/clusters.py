@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from headway_api import names
+
 from headway_operator.router.render.published import members
 from headway_operator.router.render.site import Site
 
@@ -95,7 +97,13 @@ def _health_check(model: str, revision: str) -> dict[str, Any]:
         "unhealthy_threshold": 2,  # for timeouts and resets; any answer but 200 counts at once
         "healthy_threshold": 1,
         # Without a host Envoy sends the cluster's name, which is none.
-        "http_health_check": {"host": model, "path": f"/v2/models/{model}/versions/{revision}/ready"},
+        "http_health_check": {
+            "host": model,
+            "path": f"/v2/models/{model}/versions/{revision}/ready",
+            # A pod that drains then says that it is degraded: Envoy uses it only while no other pod is healthy, until
+            # DNS tells of the pods that replace it.
+            "request_headers_to_add": [{"header": {"key": names.CHECK_HEADER, "value": "router"}}],
+        },
     }
 
 
@@ -117,5 +125,5 @@ def _outlier_detection() -> dict[str, Any]:
 
 
 def _circuit_breakers(limit: int) -> dict[str, Any]:
-    names = ("max_connections", "max_pending_requests", "max_requests", "max_retries")
-    return {"thresholds": [dict.fromkeys(names, limit)]}
+    breakers = ("max_connections", "max_pending_requests", "max_requests", "max_retries")
+    return {"thresholds": [dict.fromkeys(breakers, limit)]}
