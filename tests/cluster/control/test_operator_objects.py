@@ -20,6 +20,11 @@ def settled(kube: Kube, operator: OperatorProcess, **spec: object) -> str:
     return revision_of(kube.must("ModelDeployment", "sentiment"))
 
 
+def resynced(operator: OperatorProcess) -> None:
+    """Wait until the resync of the start, and the one after it, are over: from now on there are only the watches."""
+    eventually(lambda: operator.requests("list") == 2 * len(WATCHED))
+
+
 def test_its_objects_appear_with_its_labels_and_as_its_own(kube: Kube, running: OperatorProcess) -> None:
     revision = settled(kube, running)
     md = kube.must("ModelDeployment", "sentiment")
@@ -47,7 +52,7 @@ def test_its_objects_appear_with_its_labels_and_as_its_own(kube: Kube, running: 
 
 def test_a_settled_resource_costs_no_write_and_no_list(kube: Kube, running: OperatorProcess) -> None:
     settled(kube, running)
-    eventually(lambda: running.requests("list") == 2 * len(WATCHED))  # the resync of the start, and the one after it
+    resynced(running)
     before = running.requests(*WRITES), running.requests("list"), running.passes()
     kube.patch("ModelDeployment", "sentiment", {"metadata": {"annotations": {"example.com/wakes": "the pass"}}})
     eventually(lambda: running.passes() >= before[2] + 3, seconds=30)
@@ -56,6 +61,7 @@ def test_a_settled_resource_costs_no_write_and_no_list(kube: Kube, running: Oper
 
 def test_a_child_edited_by_hand_is_repaired(kube: Kube, running: OperatorProcess) -> None:
     revision = settled(kube, running)
+    resynced(running)
     name = f"sentiment-{revision}"
     image = kube.must("Deployment", name)["spec"]["template"]["spec"]["containers"][0]["image"]
     containers = [{"name": names.SERVE_CONTAINER, "image": "registry.test/other:1"}]
@@ -87,6 +93,7 @@ def test_a_child_edited_by_hand_is_repaired(kube: Kube, running: OperatorProcess
 
 def test_a_child_deleted_by_hand_is_made_again(kube: Kube, running: OperatorProcess) -> None:
     settled(kube, running)
+    resynced(running)
     before = kube.children()
     for obj in before.values():
         kube.delete(obj["kind"], obj["metadata"]["name"])
