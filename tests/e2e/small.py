@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from headway_api.names import ADMIN_PORT
+from headway_operator.router import readout
 from headway_runtime.program.export import Size, export_model
 
-from tests.e2e.cluster_access import Object, conditions, is_true, wait_until
+from tests.e2e.cluster_access import Object, StoryError, conditions, is_true, wait_until
 from tests.e2e.platform import BUCKET, CREDENTIALS, Platform, publish
 from tests.e2e.traffic import Traffic
 
 FEATURES = 8
 MODEL = "small"
+CLIENTS = 6
 BODY = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, FEATURES], "data": [0.5] * FEATURES}]}
 
 
@@ -99,20 +102,27 @@ class Small:
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def wait_pods(self, count: int) -> None:
-        """Wait until the stable revision has as many ready pods."""
-        stable = self.revision("Stable") or ""
+        """Wait until every router knows as many healthy pods of the stable revision; DNS takes up to 30 s."""
+        cluster = f"{MODEL}/{self.revision('Stable')}"
 
-        def ready() -> bool:
-            states = [c["status"] for p in self.pods(stable) for c in p["status"]["conditions"] if c["type"] == "Ready"]
-            return states == ["True"] * count
+        def known() -> bool:
+            routers = self.platform.access.items(self.namespace, "pods", "-l", "headway.dev/component=router")
+            return [self._healthy(router["metadata"]["name"], cluster) for router in routers] == [count, count]
 
-        wait_until(f"{count} ready pods", ready, seconds=90)
+        wait_until(f"two routers that know {count} healthy pods", known, seconds=90, every=0.5)
+
+    def _healthy(self, router: str, cluster: str) -> int:
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{router}:{ADMIN_PORT}/proxy/readout"
+        with contextlib.suppress(StoryError):  # it has just gone, or does not answer yet
+            return readout.parse(self.platform.access.kubectl("get", "--raw", path), router).healthy.get(cluster, 0)
+        return 0
 
     @contextlib.contextmanager
-    def traffic(self, *, keep_alive: bool = True, pause: float = 0.02) -> Iterator[Traffic]:
+    def traffic(self) -> Iterator[Traffic]:
+        """Half of the clients keep their connections, half open one for every request."""
         with (
             self.platform.access.reach(self.namespace, MODEL) as url,
-            Traffic(url, MODEL, [BODY], clients=4, pause=pause, keep_alive=keep_alive) as traffic,
+            Traffic(url, MODEL, [BODY], clients=CLIENTS, keep_alive=CLIENTS // 2, pause=0.02) as traffic,
         ):
             wait_until("the first answers", lambda: len(traffic.answers) > 20, seconds=30)
             yield traffic

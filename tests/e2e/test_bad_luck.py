@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.cluster_access import wait_until
 from tests.e2e.platform import BUCKET, SYSTEM_NAMESPACE, Platform
-from tests.e2e.small import MODEL, Small, small_world
+from tests.e2e.small import CLIENTS, MODEL, Small, small_world
 
 NAMESPACE = "headway-bad-luck"
 
@@ -15,6 +15,12 @@ NAMESPACE = "headway-bad-luck"
 def world(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
     with small_world(platform, NAMESPACE, tmp_path_factory.mktemp("small"), replicas=2) as small:
         yield small
+
+
+@pytest.fixture(autouse=True)
+def whole(world: Small) -> None:
+    """Every test begins with two pods that both routers know."""
+    world.wait_pods(2)
 
 
 @pytest.fixture
@@ -34,11 +40,10 @@ def delete_pods(world: Small, revision: str, *options: str, count: int | None = 
     world.platform.access.kubectl("delete", "pod", "-n", NAMESPACE, "--wait=false", *options, *pods)
 
 
-@pytest.mark.parametrize("keep_alive", [True, False], ids=["kept connections", "new connections"])
-def test_a_pod_that_is_deleted_loses_no_request(world: Small, keep_alive: bool) -> None:
+def test_a_pod_that_is_deleted_loses_no_request(world: Small) -> None:
     stable = world.revision("Stable")
     assert stable
-    with world.traffic(keep_alive=keep_alive) as traffic:
+    with world.traffic() as traffic:
         delete_pods(world, stable, count=1)
         world.wait_pods(2)
     assert not traffic.failures, traffic.failures[:3]
@@ -50,12 +55,11 @@ def test_a_pod_that_is_killed_loses_at_most_the_requests_it_had(world: Small) ->
     with world.traffic() as traffic:
         delete_pods(world, stable, "--grace-period=0", "--force", count=1)
         world.wait_pods(2)
-    assert len(traffic.failures) <= 4, traffic.failures[:5]  # one for each client
+    assert len(traffic.failures) <= CLIENTS, traffic.failures[:5]
 
 
-@pytest.mark.parametrize("keep_alive", [True, False], ids=["kept connections", "new connections"])
-def test_a_canary_whose_pods_all_go_leaves_its_share_to_the_stable(world: Small, canary: str, keep_alive: bool) -> None:
-    with world.traffic(keep_alive=keep_alive) as traffic:
+def test_a_canary_whose_pods_all_go_leaves_its_share_to_the_stable(world: Small, canary: str) -> None:
+    with world.traffic() as traffic:
         delete_pods(world, canary)
         wait_until(
             "answers of the stable", lambda: traffic.by_revision()[world.revision("Stable") or ""] > 50, seconds=30
@@ -64,10 +68,9 @@ def test_a_canary_whose_pods_all_go_leaves_its_share_to_the_stable(world: Small,
     assert not traffic.failures, traffic.failures[:3]
 
 
-@pytest.mark.parametrize("keep_alive", [True, False], ids=["kept connections", "new connections"])
-def test_a_rolling_restart_of_the_routers_loses_no_request(world: Small, keep_alive: bool) -> None:
+def test_a_rolling_restart_of_the_routers_loses_no_request(world: Small) -> None:
     kubectl = world.platform.access.kubectl
-    with world.traffic(keep_alive=keep_alive) as traffic:
+    with world.traffic() as traffic:
         kubectl("delete", "pod", "-n", NAMESPACE, "--wait=false", world_router(world))
         kubectl("rollout", "status", "-n", NAMESPACE, "deployment/headway-router", "--timeout=120s")
         world.wait("Routed")

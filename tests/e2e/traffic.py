@@ -43,7 +43,10 @@ def request_body(tokenizer: Tokenizer, sentences: Sequence[str]) -> dict[str, An
 
 
 class Traffic:
-    """Sends bodies in turn from `clients` connections until closed; a client pauses `pause` seconds after an answer."""
+    """Sends bodies in turn from `clients` clients until closed; each pauses `pause` seconds after an answer.
+
+    `keep_alive` of the clients (all, unless said) keep their connection, the others open one for every request.
+    """
 
     def __init__(
         self,
@@ -52,11 +55,12 @@ class Traffic:
         bodies: Sequence[dict[str, Any]],
         *,
         clients: int = 4,
+        keep_alive: int | None = None,
         pause: float = 0.05,
-        keep_alive: bool = True,
     ) -> None:
         self._url, self._host, self._bodies = url, host, bodies
-        self._clients, self._pause, self._keep_alive = clients, pause, keep_alive
+        self._clients, self._pause = clients, pause
+        self._keep_alive = clients if keep_alive is None else keep_alive
         self.answers: list[Answer] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="traffic")
@@ -80,11 +84,13 @@ class Traffic:
         return Counter(a.revision or "none" for a in self.answers if a.at >= since and not a.error)
 
     async def _run(self) -> None:
-        limits = httpx.Limits(max_connections=self._clients, max_keepalive_connections=self._clients)
-        async with httpx.AsyncClient(
-            base_url=self._url, headers={"host": self._host}, limits=limits, timeout=30
-        ) as client:
-            await asyncio.gather(*(self._client(client, number) for number in range(self._clients)))
+        new = self._clients - self._keep_alive
+        async with (
+            connections(self._url, self._host, kept=self._keep_alive) as keeping,
+            connections(self._url, self._host, opened=new) as opening,
+        ):
+            clients = [keeping] * self._keep_alive + [opening] * new
+            await asyncio.gather(*(self._client(client, number) for number, client in enumerate(clients)))
 
     async def _client(self, client: httpx.AsyncClient, number: int) -> None:
         turn = number
@@ -92,6 +98,12 @@ class Traffic:
             self.answers.append(await send(client, self._host, self._bodies[turn % len(self._bodies)]))
             turn += self._clients
             await asyncio.sleep(self._pause)
+
+
+def connections(url: str, host: str, *, kept: int = 0, opened: int = 0) -> httpx.AsyncClient:
+    """A client with `kept` connections that stay, or `opened` at a time that serve one request each."""
+    limits = httpx.Limits(max_connections=max(kept, opened, 1), max_keepalive_connections=kept)
+    return httpx.AsyncClient(base_url=url, headers={"host": host}, limits=limits, timeout=30)
 
 
 async def send(client: httpx.AsyncClient, model: str, body: dict[str, Any]) -> Answer:
@@ -110,8 +122,7 @@ def burst(url: str, model: str, bodies: Sequence[dict[str, Any]], *, count: int,
     """`count` requests as fast as `clients` connections take them."""
 
     async def run() -> list[Answer]:
-        limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
-        async with httpx.AsyncClient(base_url=url, headers={"host": model}, limits=limits, timeout=30) as client:
+        async with connections(url, model, kept=clients) as client:
 
             async def worker(first: int) -> list[Answer]:
                 return [await send(client, model, bodies[n % len(bodies)]) for n in range(first, count, clients)]

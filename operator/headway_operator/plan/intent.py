@@ -10,7 +10,6 @@ def route_intent(observed: Observed, plan: Plan) -> Intent | None:
     """What the routers should do for this ModelDeployment; None: leave them as they are.
 
     Every revision with pods has a backend, weight or not: testers pin to it by header, and a rollback needs it at once.
-    It has one only from when a pod has an address: DNS remembers for up to 30 s that a name had none.
     """
     resource = observed.resource
     if plan.hands_off or resource.spec is None:
@@ -19,15 +18,13 @@ def route_intent(observed: Observed, plan: Plan) -> Intent | None:
     if observed.namespace_full and not weights:
         return Intent(resource.name)
     limit = max_requests(resource.spec)
-    known = observed.route.clusters | {pod.revision for pod in observed.pods if pod.ip}
-    backed = [target for target in plan.targets if target.weight or target.revision in known]
-    role = {target.role: target.revision for target in backed if not target.leaving}
+    role = {target.role: target.revision for target in plan.targets if not target.leaving}
     return Intent(
         model=resource.name,
         stable=role.get(Role.STABLE),
         canary=role.get(Role.CANARY) or role.get(Role.INCOMING),
         weights=weights,
-        backends=tuple(Backend(target.revision, limit) for target in backed),
+        backends=tuple(Backend(target.revision, limit) for target in plan.targets),
     )
 
 
