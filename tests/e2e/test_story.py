@@ -1,7 +1,10 @@
 """The demo's story, asserted: what the README promises, on real pods under real traffic."""
 
+import httpx
+
+from tests import readme
 from tests.e2e.platform import Platform
-from tests.e2e.story import Story
+from tests.e2e.story import MODEL, Story
 
 NAMESPACE = "headway-story"
 
@@ -24,6 +27,13 @@ def _tell(story: Story, first: dict[str, object], second: dict[str, object]) -> 
     assert stocks > 0.5
     assert unlike < 0.3
     assert len(deployed.pods) == 2
+
+    for command in readme.commands("kubectl"):
+        assert story.access.run(*command.split(), "-n", NAMESPACE)
+    answer = httpx.post(
+        f"{story.url}/v2/models/{MODEL}/infer", content=readme.inference_body(), headers={"host": MODEL}
+    )
+    assert answer.json()["outputs"][0]["shape"] == [1, 384]
 
     tuned = story.tune(maxWait="5ms", maxBatch=8)
     assert (tuned.effective["maxBatch"], tuned.effective["maxWait"]) == (8, "5ms")
