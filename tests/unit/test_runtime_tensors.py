@@ -1,5 +1,7 @@
 """Tensors in JSON: what is read, what is refused, and that nothing is read or written wrongly."""
 
+import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,7 @@ def test_data_is_read_flat_or_nested(datatype: str, shape: list[int], data: list
         ("INT8", [128], "outside INT8, -128 to 127"),
         ("UINT8", [-1], "outside UINT8, 0 to 255"),
         ("INT64", [2**63], "outside INT64"),
-        ("INT64", [2**70], "whole numbers"),
+        ("INT64", [2**70], "outside INT64"),
         ("INT64", [1.0], "whole numbers"),
         ("INT64", [True], "whole numbers"),
         ("FP32", [1e39], "outside FP32"),
@@ -56,6 +58,11 @@ def test_data_is_read_flat_or_nested(datatype: str, shape: list[int], data: list
         ("FP32", [1, 2], "holds 2 values; shape [1] needs 1"),
         ("FP32", {"a": 1}, "must be an array of numbers"),
         ("FP16", [1], "binary tensor extension"),
+        ("INT64", [True, 1], "whole numbers"),
+        ("FP32", [True, 1.5], "found 'True'"),
+        ("FP32", [[1.0], "NaN"], "found '[1.0]'"),
+        ("INT64", [2**63, -1], "outside INT64"),
+        ("BOOL", ["true"], "true or false"),
     ],
 )  # fmt: skip
 def test_data_that_does_not_fit_is_refused_with_the_input_and_what_is_allowed(
@@ -65,6 +72,31 @@ def test_data_that_does_not_fit_is_refused_with_the_input_and_what_is_allowed(
         decode("x", datatype, [1], data)
     assert "input 'x'" in str(refusal.value)
     assert says in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "data", "says"),
+    [
+        ([0, 2**39, 2**39], [], "is not possible"),
+        ([1] * 65, [1], "65 axes"),
+        ([1], json.loads("[" * 200 + "1" + "]" * 200), "nested more than 32 levels"),
+    ],
+    ids=["product", "axes", "nesting"],
+)
+def test_a_shape_that_numpy_cannot_hold_is_the_request_s_fault(shape: list[int], data: list[Any], says: str) -> None:
+    with pytest.raises(InvalidRequestError, match=says):
+        decode("x", "FP32", shape, data)
+
+
+@pytest.mark.parametrize("datatype", ["INT64", "FP32", "BOOL"])
+def test_a_long_text_among_numbers_does_not_multiply_by_their_count(datatype: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequestError, match="must hold"):
+            decode("x", datatype, [20_001], [1] * 20_000 + ["a" * 2_000])
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.sampled_from(sorted(NUMPY)), st.lists(st.integers(0, 3), max_size=3), JSON)

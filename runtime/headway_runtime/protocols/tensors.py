@@ -20,7 +20,14 @@ NUMPY: dict[str, np.dtype[Any]] = {
 }
 """What JSON carries. FP16 and BF16 travel in binary only: the protocol's JSON has no spelling for them."""
 
-_KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+MAX_AXES = 32  # NumPy has 64; no program has more than 16
+
+_TYPES: dict[str, frozenset[type]] = {
+    "b": frozenset({bool}),
+    "i": frozenset({int}),
+    "u": frozenset({int}),
+    "f": frozenset({int, float}),
+}
 _WANTED = {"b": "true or false", "i": "whole numbers", "u": "whole numbers of 0 or more", "f": "numbers"}
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
@@ -34,15 +41,14 @@ def decode(name: str, datatype: str, shape: Sequence[int], data: object) -> Arra
         raise InvalidRequestError(f"input {name!r}: {no_json(datatype)}")
     if not isinstance(data, list):
         raise InvalidRequestError(f"input {name!r}: 'data' must be an array of {_WANTED[wanted.kind]}")
-    array = _parse(name, datatype, data)
-    if array.dtype.kind in "UO" and wanted.kind == "f":
-        array = _with_special(name, data)
-    array = _cast(name, datatype, array, wanted)
+    if len(shape) > MAX_AXES:
+        raise InvalidRequestError(f"input {name!r}: 'shape' has {len(shape)} axes; at most {MAX_AXES} are read")
+    array = _cast(name, datatype, _parse(name, datatype, data, _TYPES[wanted.kind]), wanted)
     if array.shape == tuple(shape):
         return array
     count = int(np.prod(shape, dtype=object))
     if array.ndim == 1 and array.size == count:
-        return array.reshape(shape)
+        return _reshape(name, array, shape)
     found = f"{array.size} values" if array.ndim == 1 else f"an array of shape {list(array.shape)}"
     raise InvalidRequestError(
         f"input {name!r}: 'data' holds {found}; shape {list(shape)} needs {count}, flat or nested in that shape"
@@ -62,19 +68,41 @@ def encode(array: Array) -> Array | list[Any]:
     return [_spell(value) for value in flat.tolist()]
 
 
-def _parse(name: str, datatype: str, data: list[Any]) -> Array:
-    try:
-        return np.array(data)
-    except (ValueError, OverflowError) as error:
-        raise InvalidRequestError(f"input {name!r}: 'data' is not a regular array of {datatype}: {error}") from None
+def _parse(name: str, datatype: str, data: list[Any], allowed: frozenset[type]) -> Array:
+    """The values as NumPy reads them, once each is known to be a number of the kind that is wanted.
+
+    NumPy alone would not do: given one long text among many numbers, it makes every element as large as the text.
+    """
+    found = _types(name, data, 1)
+    if found <= allowed:
+        try:
+            return np.array(data)
+        except (ValueError, OverflowError) as error:
+            raise InvalidRequestError(f"input {name!r}: 'data' is not a regular array of {datatype}: {error}") from None
+    if float in allowed:
+        return _with_special(name, data)
+    raise InvalidRequestError(f"input {name!r}: 'data' must hold {_WANTED[NUMPY[datatype].kind]} for {datatype}")
+
+
+def _types(name: str, data: list[Any], depth: int) -> set[type]:
+    """The types of the values in a nested list, lists apart."""
+    found: set[type] = set(map(type, data))
+    if list in found:
+        if depth == MAX_AXES:
+            raise InvalidRequestError(f"input {name!r}: 'data' is nested more than {MAX_AXES} levels deep")
+        found.remove(list)
+        for item in data:
+            if type(item) is list:
+                found |= _types(name, item, depth + 1)
+    return found
 
 
 def _cast(name: str, datatype: str, array: Array, wanted: np.dtype[Any]) -> Array:
     if array.dtype == wanted:
         return array
-    if array.dtype.kind not in _KINDS[wanted.kind] and array.size:
-        raise InvalidRequestError(f"input {name!r}: 'data' must hold {_WANTED[wanted.kind]} for {datatype}")
     if wanted.kind in "iu" and array.size:
+        if array.dtype.kind == "f":  # what NumPy makes of negative numbers beside some of more than 63 bits
+            raise InvalidRequestError(f"input {name!r}: a value is outside {datatype}")
         limits = np.iinfo(wanted)
         if int(array.min()) < limits.min or int(array.max()) > limits.max:
             raise InvalidRequestError(f"input {name!r}: a value is outside {datatype}, {limits.min} to {limits.max}")
@@ -87,9 +115,19 @@ def _cast(name: str, datatype: str, array: Array, wanted: np.dtype[Any]) -> Arra
         ) from None
 
 
+def _reshape(name: str, array: Array, shape: Sequence[int]) -> Array:
+    try:
+        return array.reshape(shape)
+    except ValueError as error:  # no elements, and sizes beyond what an address holds
+        raise InvalidRequestError(f"input {name!r}: 'shape' {list(shape)} is not possible: {error}") from None
+
+
 def _with_special(name: str, data: list[Any]) -> Array:
-    """Numbers among which "NaN", "Infinity" or "-Infinity" stand; NumPy alone would read them all as text."""
-    array = np.array(data, dtype=object)
+    """Numbers among which "NaN", "Infinity" or "-Infinity" stand."""
+    try:
+        array = np.array(data, dtype=object)
+    except ValueError as error:
+        raise InvalidRequestError(f"input {name!r}: 'data' is not a regular array of numbers: {error}") from None
     return np.array([_number(name, value) for value in array.reshape(-1)], dtype=np.float64).reshape(array.shape)
 
 
