@@ -1,7 +1,10 @@
 """Fetching from files and from a real HTTP server: streamed, hashed, resumed, bounded, and honest about failures."""
 
+import contextlib
 import hashlib
 import http.server
+import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +21,9 @@ NO_CREDENTIALS = Path("/nonexistent")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """`/half` always breaks in the middle; `/once` breaks once and can resume; `/plain` breaks once and cannot."""
+    """`/half` always breaks in the middle; `/once` breaks once and can resume; `/plain` breaks once and cannot;
+    `/redirected` leads to a signed URL that fails.
+    """
 
     protocol_version = "HTTP/1.1"
     seen: ClassVar[list[tuple[str, str | None]]] = []
@@ -35,6 +40,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        if self.path == "/redirected":
+            self.send_response(302)
+            self.send_header("Location", "/nowhere?X-Amz-Signature=TOPSECRET")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if self.path.startswith("/nowhere"):
+            self.wfile.write(b"no HTTP\r\n\r\n")
+            self.close_connection = True
+            return
         start = int(wanted.removeprefix("bytes=").partition("-")[0]) if wanted and self.path == "/once" else 0
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(DATA) - start))
@@ -44,7 +59,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         breaks = self.path == "/half" or (self.path in {"/once", "/plain"} and self.path not in self.broken)
         self.broken.add(self.path)
-        self.wfile.write(DATA[start : len(DATA) * 3 // 4] if breaks else DATA[start:])
+        with contextlib.suppress(ConnectionError):  # some tests leave early
+            self.wfile.write(DATA[start : len(DATA) * 3 // 4] if breaks else DATA[start:])
         self.close_connection = breaks
 
     def log_message(self, *_: object) -> None:
@@ -154,8 +170,50 @@ def test_an_unknown_setting_is_an_error_without_its_value(tmp_path: Path) -> Non
     (tmp_path / "AWS_NONSENSE").write_text("verysecretvalue")
     with pytest.raises(FetchError) as error:
         locate("s3://bucket/key", tmp_path)
-    assert error.value.reason == "InvalidURI"
+    assert (error.value.reason, error.value.field) == ("InvalidCredentials", "spec.artifact.credentials")
+    assert "AWS_NONSENSE" in str(error.value)
     assert "verysecret" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"a\0b", b"x" * 70_000], ids=["binary", "zero byte", "too long"])
+def test_a_setting_that_is_no_text_is_named_without_its_value(value: bytes, tmp_path: Path) -> None:
+    (tmp_path / "AWS_ACCESS_KEY_ID").write_bytes(value)
+    with pytest.raises(FetchError, match="AWS_ACCESS_KEY_ID is not UTF-8 text of at most 65536 bytes") as error:
+        locate("s3://bucket/key", tmp_path)
+    assert error.value.reason == "InvalidCredentials"
+
+
+def test_which_keys_of_a_secret_are_used_is_logged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in ("AWS_REGION", "aws_access_key_id", "GOOGLE_SERVICE_ACCOUNT"):
+        (tmp_path / name).write_text("us-east-1")
+    locate("s3://bucket/key", tmp_path)
+    line = json.loads(capfd.readouterr().err)
+    assert (line["used"], line["ignored"]) == (["AWS_REGION"], ["GOOGLE_SERVICE_ACCOUNT", "aws_access_key_id"])
+
+
+def test_a_full_volume_is_said_at_once_and_not_taken_for_a_broken_transfer(server: str) -> None:
+    with pytest.raises(FetchError, match="No space left on device") as error:
+        fetch(f"{server}/good", Path("/dev/full"), credentials=NO_CREDENTIALS, sleep=lambda _: None)
+    assert error.value.reason == "TooLarge"
+    assert len(Handler.seen) == 1
+
+
+def test_an_error_names_no_query_of_a_url_that_the_store_redirected_to(
+    server: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(FetchError) as error:
+        get(f"{server}/redirected", tmp_path, attempts=2)
+    assert error.value.reason == "Unreachable"
+    assert "TOPSECRET" not in str(error.value) + "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory"])
+def test_what_is_no_regular_file_is_refused_instead_of_waited_for(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt2"
+    os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    with pytest.raises(FetchError, match="not a file") as error:
+        get(path.as_uri(), tmp_path)
+    assert error.value.reason == "InvalidURI"
 
 
 @pytest.mark.parametrize(
@@ -168,6 +226,12 @@ def test_an_unknown_setting_is_an_error_without_its_value(tmp_path: Path) -> Non
         "http://host/m?sig=1",
         "file://host/m",
         "pvc://claim/m",
+        "s3://[bucket/m",
+        "http://host:99999/m",
+        "gs://bucket/a%00b",
+        "s3://bucket/a//b",
+        "file:///models/../m.pt2",
+        "az://account/container",
     ],
 )
 def test_a_uri_that_names_no_object_is_invalid(uri: str) -> None:

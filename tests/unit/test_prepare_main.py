@@ -95,6 +95,27 @@ def test_a_damaged_directory_is_prepared_again(pod: Pod, artifact: Path) -> None
     assert "prepare.reused" not in log
 
 
+def test_what_a_killed_attempt_left_makes_room(pod: Pod, artifact: Path) -> None:
+    for name in (".fetch-killed/artifact.pt2", ".weights.bin", "samples.json"):
+        (pod.output / name).parent.mkdir(parents=True, exist_ok=True)
+        (pod.output / name).write_bytes(b"left")
+    code, _, log = pod.run(artifact.as_uri())
+    assert code == 0, log
+    assert sorted(p.name for p in pod.output.iterdir()) == ["prepared.json", "program.json", "weights.bin"]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["s3://user:TOPSECRET@bucket/m.pt2", "https://store/m.pt2?X-Amz-Signature=TOPSECRET", ["https://u:TOPSECRET@h/m"]],
+    ids=["password", "signed", "wrong type"],
+)
+def test_a_secret_in_the_uri_is_said_nowhere(pod: Pod, uri: str) -> None:
+    code, message, log = pod.run(uri)
+    assert code == 1
+    assert message["reason"] in ("InvalidURI", "PrepareFailed")
+    assert "TOPSECRET" not in log + json.dumps(message)
+
+
 def test_a_wrong_digest_names_both_and_the_field(pod: Pod, artifact: Path) -> None:
     wrong = f"sha256:{'0' * 64}"
     code, message, _ = pod.run(artifact.as_uri(), pinned=wrong)

@@ -41,7 +41,13 @@ def main(argv: list[str] | None = None) -> int:
     except PrepareError as e:
         result = Termination(condition=e.condition, reason=e.reason, message=str(e), field=e.field)
     except (OSError, ValidationError) as e:
-        text = f"the pod's own files or volume cannot be used: {type(e).__name__}: {e}"
+        what = str(e)
+        if isinstance(e, ValidationError):  # its own text repeats the input, which may be a URI with a password
+            what = "; ".join(
+                f"{'.'.join(map(str, found['loc'])) or options.config.name}: {found['msg']}"
+                for found in e.errors(include_input=False, include_url=False, include_context=False)
+            )
+        text = f"the pod's own files or volume cannot be used: {type(e).__name__}: {what}"
         result = Termination(condition="ArtifactVerified", reason="PrepareFailed", message=text)
     except Exception as e:
         log.event("prepare.crashed", error=traceback.format_exc())
@@ -56,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _pinned(path: Path | None) -> str | None:
     try:
-        text = path.read_text(encoding="ascii").strip() if path else ""
+        text = path.read_text(encoding="ascii", errors="replace").strip() if path else ""
     except FileNotFoundError:
         return None
     if text and not _DIGEST.match(text):

@@ -6,6 +6,7 @@ a few times.
 """
 
 import hashlib
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -26,6 +27,8 @@ FIRST_DELAY = 1.0
 """Seconds before the second attempt; doubled for each further one."""
 CHUNK = 4 << 20
 PROGRESS_SECONDS = 5.0
+
+_QUERY = re.compile(r"\?\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ def fetch(
 ) -> Fetched:
     """Write the object at ``uri`` to ``target``. Raises FetchError."""
     location = locate(uri, credentials)
+    log.event("fetch.start", uri=uri)  # only now: it is known to hold no password and no signature
     attempts = 1 if location.local else attempts
     progress = _Progress(hashlib.sha256())
     started = time.monotonic()
@@ -99,7 +103,7 @@ def _transfer(location: Location, out: BinaryIO, progress: _Progress, max_bytes:
         )
     try:
         for chunk in result.stream(min_chunk_size=CHUNK):
-            out.write(chunk)
+            _write(out, chunk)
             progress.sha.update(chunk)
             progress.done += len(chunk)
             if progress.done > progress.total:
@@ -111,6 +115,14 @@ def _transfer(location: Location, out: BinaryIO, progress: _Progress, max_bytes:
         raise _BrokenError(_brief(e)) from e
     if progress.done != progress.total:
         raise _BrokenError(f"{progress.done} of {progress.total} bytes came")
+
+
+def _write(out: BinaryIO, chunk: Any) -> None:
+    """A full disk is no broken transfer: what is on disk is then not what was hashed, and asking again helps nobody."""
+    try:
+        out.write(chunk)
+    except OSError as e:
+        raise FetchError("TooLarge", f"the volume of the model could not take the artifact: {e.strerror}") from e
 
 
 def _get(location: Location, progress: _Progress, out: BinaryIO) -> Any:
@@ -149,6 +161,8 @@ def _get(location: Location, progress: _Progress, out: BinaryIO) -> Any:
 
 
 def _brief(error: Exception) -> str:
-    """First line of an error of the client, bounded. (It names hosts and status codes, never credentials.)"""
+    """First line of an error of the client, bounded. A URL in it may be one that a store redirected to: its query is a
+    credential.
+    """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:200]
+    return _QUERY.sub("?…", lines[0])[:200]

@@ -13,6 +13,8 @@ from headway_runtime.prepare.errors import FetchError
 from headway_runtime.prepare.fetch import MAX_BYTES, fetch
 from headway_runtime.prepare.isolate import inspect_isolated
 
+_WORK = ".fetch-"
+
 
 def prepare(
     uri: str, output: Path, *, pinned: str | None, credentials: Path, max_bytes: int = MAX_BYTES
@@ -26,11 +28,10 @@ def prepare(
         log.event("prepare.reused", digest=ready["digest"])
         return ready
     output.mkdir(parents=True, exist_ok=True)
-    (output / repack.MARKER).unlink(missing_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=output))
+    _clear(output)
+    work = Path(tempfile.mkdtemp(prefix=_WORK, dir=output))
     try:
         artifact = work / "artifact.pt2"
-        log.event("fetch.start", uri=uri)
         fetched = fetch(uri, artifact, credentials=credentials, max_bytes=max_bytes)
         if pinned is not None and pinned != fetched.digest:
             message = (
@@ -57,6 +58,18 @@ def prepare(
     repack.mark(output, facts)
     log.event("prepare.done", **facts)
     return facts
+
+
+def _clear(output: Path) -> None:
+    """Remove what an attempt before this one left, the marker first. One that was killed (for want of memory, say) has
+    left up to twice the artifact's size, and there would be no room for this one.
+    """
+    (output / repack.MARKER).unlink(missing_ok=True)
+    for name in (repack.PROGRAM, repack.WEIGHTS, repack.SAMPLES):
+        (output / name).unlink(missing_ok=True)
+        (output / f".{name}").unlink(missing_ok=True)
+    for folder in output.glob(f"{_WORK}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ready(output: Path, uri: str, pinned: str | None) -> dict[str, Any] | None:
