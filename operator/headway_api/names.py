@@ -22,7 +22,7 @@ COMPONENT_ROUTER = "router"
 
 # Annotations
 ANNOTATION_DIGEST = f"{PREFIX}/digest"  # on a ControllerRevision: the digest every pod of the revision must find
-ANNOTATION_ROLE = f"{PREFIX}/role"  # on a ControllerRevision: Stable or Previous, for a restore without status
+ANNOTATION_ROLE = f"{PREFIX}/role"  # on a ControllerRevision: Stable, Previous or "", for a restore without status
 ANNOTATION_SYNC = f"{PREFIX}/sync"  # on a pod: hash of what it should have mounted; changing it makes the kubelet look
 ANNOTATION_REFRESH = f"{PREFIX}/refresh"  # on a ModelDeployment: a new value asks for a new revision of the same spec
 ANNOTATION_SIGNATURE = (

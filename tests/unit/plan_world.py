@@ -11,6 +11,7 @@ from typing import Any
 from headway_api import names
 from headway_api.podconfig import KnobsReport, Phase, Report, Termination, knobs_hash
 from headway_api.types import Spec
+from headway_operator.compare import difference
 from headway_operator.desired import desired_objects, prunable, record_of
 from headway_operator.observed import Object, Observed, Plan, Pod, Resource, Role, RouteState, Workload
 from headway_operator.plan import plan, route_intent
@@ -193,7 +194,7 @@ class World:
     def _apply(self, obj: Object, budget: list[int | None]) -> None:
         key = (obj["kind"], obj["metadata"]["name"])
         old = self.objects.get(key)
-        if old == obj:
+        if old and difference(obj, old) is None:  # as `Applier` sees it: what is only there and not wanted is others'
             return
         self._spend(budget)
         if old and obj["kind"] == "Deployment":

@@ -205,7 +205,7 @@ def test_roles_are_noted_on_the_records_of_those_that_served() -> None:
     w = world()
     w.pass_()
     annotations = [o["metadata"].get("annotations", {}) for o in objects(w) if o["kind"] == "ControllerRevision"]
-    assert annotations == [{}]
+    assert annotations == [{names.ANNOTATION_ROLE: ""}], "said, or one that was noted before would stay"
     w.settle()
     w.edit(artifact=B)
     w.settle()

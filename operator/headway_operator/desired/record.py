@@ -46,7 +46,8 @@ def controller_revision(resource: Resource, record: Record, role: Role | None) -
     noted = role if role in (Role.STABLE, Role.PREVIOUS) else None
     annotations = {
         **({names.ANNOTATION_DIGEST: record.pin} if record.pin else {}),
-        **({names.ANNOTATION_ROLE: noted.value} if noted else {}),
+        # Empty, not absent: what is not desired would be left as it is, and a version that went would be Previous again.
+        names.ANNOTATION_ROLE: noted.value if noted else "",
     }
     return {
         "apiVersion": "apps/v1",
