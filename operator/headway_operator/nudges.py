@@ -1,4 +1,4 @@
-"""Making pods look at their mounted ConfigMaps at once.
+"""Making pods look at their mounted ConfigMaps at once: runtime pods at their knobs, routers at their files.
 
 The kubelet refreshes volumes every minute or so, but within a second when an annotation of the pod changes (measured:
 0.1 to 0.95 s against 13 to 64 s). A pod that has not acknowledged after a while is nudged again, a few times, later
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headway_api import names
-from headway_api.podconfig import Report
 
 from headway_operator.cluster import Cluster
 from headway_operator.errors import ConflictError, GoneError
@@ -35,20 +34,16 @@ class Nudges:
         self._clock = clock
         self._given: dict[Owner, dict[str, _Nudge]] = {}  # owner -> pod UID -> the newest nudge
 
-    async def give(
-        self, owner: Owner, pods: Iterable[tuple[Object, Report | None]], content: str
-    ) -> tuple[list[Object], float | None]:
-        """Nudge the pods that obey other knobs than those whose hash is `content`.
+    async def give(self, owner: Owner, late: Iterable[Object], content: str) -> tuple[list[Object], float | None]:
+        """Nudge the pods that have not acknowledged `content`, a hash; `late` is all of them.
 
         Returns the pods as they are after it, and the seconds until the next nudge may be due.
         """
         before, now_given = self._given.pop(owner, {}), {}
         nudged: list[Object] = []
         pauses: list[float] = []
-        for pod, report in pods:
+        for pod in late:
             uid = pod["metadata"]["uid"]
-            if report is None or report.knobs.hash == content or "deletionTimestamp" in pod["metadata"]:
-                continue
             given = before.get(uid)
             if given is None or given.content != content:
                 given = _Nudge(content, 0, self._clock())
@@ -64,7 +59,7 @@ class Nudges:
         return nudged, min(pauses, default=None)
 
     def forget(self, owner: Owner) -> None:
-        """The ModelDeployment is gone."""
+        """Its pods are gone."""
         self._given.pop(owner, None)
 
     async def _nudge(self, pod: Object, content: str) -> list[Object]:

@@ -114,8 +114,13 @@ class Reconciler:
         """Make the pods look at the knobs that the API server now has for them."""
         if (content := self._observer.wanted_knobs(owner)) is None:
             return None
-        pods = [(pod, self._reports.of(owner, pod)) for pod in self._store.owned(owner, POD)]
-        nudged, again = await self._nudges.give(owner, pods, content)
+        reports = [(pod, self._reports.of(owner, pod)) for pod in self._store.owned(owner, POD)]
+        late = [
+            pod
+            for pod, report in reports
+            if report and report.knobs.hash != content and "deletionTimestamp" not in pod["metadata"]
+        ]
+        nudged, again = await self._nudges.give(owner, late, content)
         for pod in nudged:
             self._store.put(pod)
         return again

@@ -17,11 +17,11 @@ from headway_api import names
 from headway_operator import errors
 from headway_operator.cluster import Cluster
 from headway_operator.kinds import CHILDREN, CONFIG_MAP, MODEL_DEPLOYMENT, POD
+from headway_operator.nudges import Nudges
 from headway_operator.observed import RouteState
 from headway_operator.pods import parse_pod
 from headway_operator.router.acks import Acks, obeys, router_pods
 from headway_operator.router.intent import Intent
-from headway_operator.router.nudges import RouterNudges
 from headway_operator.router.objects import objects, pinned, stored
 from headway_operator.router.render import Ack, Files, Published, Site, Step, render, step
 from headway_operator.router.render.published import plain
@@ -80,7 +80,7 @@ class RouterReconciler:
         self._clock = clock
         self._site = site or Site("", cluster_domain)
         self._acks = Acks()
-        self._nudges = RouterNudges(cluster, clock)
+        self._nudges = Nudges(cluster, clock)
         self._writer = Writer(cluster, store)
         self._spaces: dict[str, _Space] = {}
 
@@ -164,11 +164,9 @@ class RouterReconciler:
         pin = pinned(live, space.site, self._image)
         await self._writer.write(objects(space.site, kept, now_files, pin))
         late = {ack.router for ack in acks if not obeys(ack, now_files)}
-        if late:
-            for obj in await self._nudges.give(owner.namespace, [pod for pod in pods if pod.name in late], now_files):
-                self._store.put(obj)
-        else:
-            self._nudges.forget(owner.namespace)
+        nudged, _ = await self._nudges.give(owner, [pod.live for pod in pods if pod.name in late], now_files.digest)
+        for obj in nudged:
+            self._store.put(obj)
 
         refusing = self._acks.refusing(owner.namespace, pods, files)
         states = route_states(
@@ -254,7 +252,7 @@ class RouterReconciler:
     def _forget(self, namespace: str) -> None:
         self._spaces.pop(namespace, None)
         self._acks.forget(namespace)
-        self._nudges.forget(namespace)
+        self._nudges.forget(_owner(namespace))
 
     def _space(self, namespace: str) -> _Space:
         return self._spaces.setdefault(namespace, _Space(replace(self._site, namespace=namespace)))

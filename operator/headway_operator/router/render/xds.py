@@ -44,6 +44,12 @@ class Files:
         """As ConfigMap keys."""
         return {file.name: file.text for file in (self.listeners, self.clusters, self.routes)}
 
+    @property
+    def digest(self) -> str:
+        """One name for the versions of all three."""
+        versions = "\n".join(file.version for file in (self.listeners, self.clusters, self.routes))
+        return hashlib.sha256(versions.encode()).hexdigest()[:12]
+
 
 def render(published: Published, site: Site) -> Files:
     """The files for what is published. The same input gives the same bytes."""
