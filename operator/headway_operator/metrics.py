@@ -1,6 +1,14 @@
 """The operator's own metrics, in a registry of their own."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -10,6 +18,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self.passes = Counter(
             "headway_passes", "Passes by reconciler and outcome.", ["reconciler", "outcome"], registry=self.registry
         )

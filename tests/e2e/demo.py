@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tests.e2e.cluster_access import StoryError
-from tests.e2e.platform import Platform, open_platform
+from tests.e2e.platform import SYSTEM_NAMESPACE, Platform, open_platform
 from tests.e2e.story import MODEL, Story
 
 NAMESPACE = "headway-demo"
@@ -34,7 +34,7 @@ class Narrator:
 
 
 def tell(platform: Platform, narrator: Narrator) -> Story:
-    """The seven chapters; raises StoryError at the first that does not come true."""
+    """All chapters; raises StoryError at the first that does not come true."""
     with narrator.chapter("Publish two versions of a model to the object store") as say:
         platform.forget(NAMESPACE)
         platform.namespace(NAMESPACE)
@@ -67,6 +67,11 @@ def tell(platform: Platform, narrator: Narrator) -> Story:
             back = story.roll_back(first)
             say(f"the previous version, still warm, answers everything after {back.seconds:.2f} s")
             say(f"UpToDate at this generation after {back.settled_seconds:.1f} s")
+        with narrator.chapter("Leave it alone") as say:
+            rested = story.rest(SYSTEM_NAMESPACE, seconds=10)
+            say(
+                f"the operator wrote {rested.writes_per_minute:.0f} times a minute; it takes {rested.operator_memory_mb:.0f} MB"
+            )
     _expect(tuned.pods_before == tuned.pods_after and not tuned.restarts, "a knob restarted or replaced a pod")
     return story
 

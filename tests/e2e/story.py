@@ -16,6 +16,7 @@ import numpy as np
 
 from tests.e2e import models
 from tests.e2e.cluster_access import Access, Object, StoryError, conditions, is_true, wait_until
+from tests.e2e.operator_metrics import sample
 from tests.e2e.traffic import Traffic, burst, request_body
 
 MODEL = "sentences"
@@ -79,6 +80,12 @@ class RolledBack:
     settled_seconds: float  # kubectl apply -> UpToDate
     stable: str
     failures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rested:
+    writes_per_minute: float  # of the operator, to the API server
+    operator_memory_mb: float
 
 
 @dataclass
@@ -206,6 +213,21 @@ class Story:
             self._account(traffic),
         )
 
+    def rest(self, system_namespace: str, *, seconds: float) -> Rested:
+        """Leave it alone once nothing is on its way any more, and count what the operator writes."""
+        before = sample(self.access, system_namespace)
+
+        def quiet() -> bool:
+            nonlocal before
+            time.sleep(5)
+            last, before = before, sample(self.access, system_namespace)
+            return last.writes == before.writes
+
+        wait_until("the operator to come to rest", quiet, seconds=120)
+        time.sleep(seconds)
+        after = sample(self.access, system_namespace)
+        return Rested(60 * (after.writes - before.writes) / seconds, after.memory_mb)
+
     # What the chapters share
 
     def _apply(self) -> float:
@@ -278,4 +300,4 @@ class Story:
         return tuple((SENTENCES[a], SENTENCES[b], float(vectors[a] @ vectors[b])) for a, b in pairs)
 
 
-__all__ = ["MODEL", "Canaried", "Deployed", "Promoted", "RolledBack", "Story", "Tuned"]
+__all__ = ["MODEL", "Canaried", "Deployed", "Promoted", "Rested", "RolledBack", "Story", "Tuned"]

@@ -3,7 +3,7 @@
 import httpx
 
 from tests import readme
-from tests.e2e.platform import Platform
+from tests.e2e.platform import SYSTEM_NAMESPACE, Platform
 from tests.e2e.story import MODEL, Story
 
 NAMESPACE = "headway-story"
@@ -52,6 +52,9 @@ def _tell(story: Story, first: dict[str, object], second: dict[str, object]) -> 
     back = story.roll_back(first)
     assert back.stable == deployed.stable
     assert back.seconds < 10  # not a figure: loading it anew would take longer
+
+    rested = story.rest(SYSTEM_NAMESPACE, seconds=30)
+    assert rested.writes_per_minute == 0
 
     assert story.requests > 2000
     assert not story.failures
