@@ -70,6 +70,11 @@ def revision_object(model: str, revision: str) -> str:
     return f"{model}-{revision}"
 
 
+def revision_of(name: str) -> str:
+    """The revision that an object named by `revision_object` is of. A name stays; a label may be edited by hand."""
+    return name.rpartition("-")[2]
+
+
 def knobs_object(model: str) -> str:
     """Name of the ConfigMap that carries the hot fields to the pods of every revision."""
     return f"{model}-knobs"

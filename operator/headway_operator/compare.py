@@ -1,8 +1,9 @@
 """Whether a live object already is as desired, and where not. Pure.
 
 Everything that is desired must be there; what others added (defaults, a sidecar's label, an annotation) is theirs and
-does not count. The API server also rewrites some values (`1000m` becomes `1`): `Settled` remembers what came back for
-what was asked, so that such an object is applied once and not in every pass.
+does not count. What selects pods is a whole: with one label more a Service selects nothing. The API server also
+rewrites some values (`1000m` becomes `1`): `Settled` remembers what came back for what was asked, so that such an
+object is applied once and not in every pass.
 """
 
 import hashlib
@@ -13,11 +14,14 @@ from headway_operator.observed import Object
 
 _KEYS = ("uid", "name", "key", "containerPort", "port", "mountPath")  # what tells the items of a list apart
 _ZERO: tuple[Any, ...] = (None, {}, [], "", 0, False)  # what the server may leave out instead of spelling it
+_WHOLE = ("selector", "matchLabels", "ingress")  # atomic to the API server, and others' additions change their meaning
 _BOOKKEEPING = ("resourceVersion", "generation", "managedFields")
 
 
 def difference(desired: Any, live: Any, path: str = "") -> str | None:
     """The path of the first thing that is desired and not so; None when everything is."""
+    if path.rpartition(".")[2] in _WHOLE:
+        return None if desired == live else path
     if isinstance(desired, dict) and isinstance(live, dict):
         for key, value in desired.items():
             if key in live:

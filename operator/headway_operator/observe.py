@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from headway_operator.desired import record_of
 from headway_operator.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, MODEL_DEPLOYMENT, POD, Kind
 from headway_operator.mounts import Mounts
-from headway_operator.observed import Object, Observed, Resource, RouteState, Workload
+from headway_operator.observed import Object, Observed, Record, Resource, RouteState, Workload
 from headway_operator.obstacles import Obstacles
 from headway_operator.ownership import is_controlled_by
 from headway_operator.pods import is_live, parse_pod
@@ -53,10 +53,10 @@ class Observer:
         next_report = await self._reports.refresh(owner, pods, self.wanted_knobs(owner))
         missing, next_mount = await self._mounts.missing(owner, pods)
         conflicts, next_conflict = await self._obstacles.conflicts(owner)
-        records = [record_of(revision) for revision in self.children(owner, md, CONTROLLER_REVISION)]
+        records, unreadable = _records(self.children(owner, md, CONTROLLER_REVISION))
         workloads = [_workload(deployment) for deployment in self.children(owner, md, DEPLOYMENT)]
         observed = Observed(
-            resource=_resource(md, self._obstacles.refusal(owner, md)),
+            resource=_resource(md, self._obstacles.refusal(owner, md) or unreadable),
             records={record.name: record for record in records},
             workloads={workload.revision: workload for workload in workloads},
             pods=tuple(parse_pod(pod, self._reports.of(owner, pod)) for pod in pods),
@@ -96,6 +96,21 @@ def _age(md: Object) -> tuple[str, str]:
     return md["metadata"]["creationTimestamp"], md["metadata"]["name"]
 
 
+def _records(revisions: list[Object]) -> tuple[list[Record], str | None]:
+    """The records, and what is wrong with one that cannot be read.
+
+    A revision is rendered from its record or not at all: a guess would restart its pods.
+    """
+    records, unreadable = [], []
+    for revision in revisions:
+        try:
+            records.append(record_of(revision))
+        except ValueError as error:
+            unreadable.append(f"ControllerRevision/{revision['metadata']['name']} cannot be read: {error}")
+    advice = "; nothing is changed until it is deleted, which lets this release record the revision anew"
+    return records, "; ".join(unreadable) + advice if unreadable else None
+
+
 def _resource(md: Object, refusal: str | None) -> Resource:
     metadata = md["metadata"]
     spec, error = _spec(md)
@@ -123,7 +138,7 @@ def _spec(md: Object) -> tuple[Spec | None, str | None]:
 def _workload(deployment: Object) -> Workload:
     status = deployment.get("status") or {}
     return Workload(
-        revision=deployment["metadata"]["labels"][names.LABEL_REVISION],
+        revision=names.revision_of(deployment["metadata"]["name"]),
         replicas=deployment["spec"].get("replicas", 1),
         ready=status.get("readyReplicas", 0),
     )

@@ -30,6 +30,24 @@ CASES: list[tuple[str, Any, Any, str | None]] = [
     ),
     ("a container that is gone", {"c": [{"name": "x"}]}, {"c": [{"name": "y"}]}, "c[name=x]"),
     (
+        "a label that somebody added to a Service's selector",
+        {"spec": {"selector": {"a": "1"}}},
+        {"spec": {"selector": {"a": "1", "b": "2"}}},
+        "spec.selector",
+    ),
+    (
+        "an expression that somebody added to a selector",
+        {"spec": {"selector": {"matchLabels": {"a": "1"}}}},
+        {"spec": {"selector": {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b"}]}}},
+        "spec.selector",
+    ),
+    (
+        "a NetworkPolicy that somebody opened to other namespaces",
+        {"spec": {"ingress": [{"from": [{"podSelector": {}}]}]}},
+        {"spec": {"ingress": [{"from": [{"podSelector": {}, "namespaceSelector": {}}]}]}},
+        "spec.ingress",
+    ),
+    (
         "the same items in another order",
         {"c": [{"name": "x"}, {"name": "y"}]},
         {"c": [{"name": "y"}, {"name": "x"}]},

@@ -213,6 +213,27 @@ def test_roles_are_noted_on_the_records_of_those_that_served() -> None:
     assert noted == {w.role(Role.STABLE): Role.STABLE, w.role(Role.PREVIOUS): Role.PREVIOUS}
 
 
+def test_a_record_keeps_its_revision_when_its_labels_are_removed_by_hand() -> None:
+    w = world()
+    w.settle()
+    revision = next(obj for (kind, _), obj in w.objects.items() if kind == "ControllerRevision")
+    del revision["metadata"]["labels"]
+    assert record_of(revision).name == w.role(Role.STABLE)
+
+
+@pytest.mark.parametrize("part", ["base", "cold", "image", "podTemplate", "config"])
+def test_a_record_that_lacks_a_part_names_it(part: str) -> None:
+    w = world()
+    w.settle()
+    revision = next(obj for (kind, _), obj in w.objects.items() if kind == "ControllerRevision")
+    for garbage in ({}, {part: 7}):
+        data = {key: value for key, value in revision["data"].items() if key != part} | garbage
+        with pytest.raises(ValueError, match=rf"data\.{part}"):
+            record_of({**revision, "data": data})
+    with pytest.raises(ValueError, match="data"):
+        record_of({key: value for key, value in revision.items() if key != "data"})
+
+
 def test_an_unknown_role_on_a_record_reads_as_none() -> None:
     w = world()
     w.settle()
@@ -258,10 +279,12 @@ def test_what_is_not_desired_may_go_unless_its_revision_should_have_pods() -> No
     w = canaried()
     decided = plan(w.observed(), w.now)
     live = w.objects["Deployment", f"sentiment-{w.role(Role.CANARY)}"]
-    foreign = {**live, "metadata": {**live["metadata"], "labels": {names.LABEL_REVISION: "00000000"}}}
+    unlabelled = {**live, "metadata": {**live["metadata"], "labels": {}}}
+    foreign = {**live, "metadata": {**live["metadata"], "name": "sentiment-00000000"}}
     assert not prunable(live, decided)
+    assert not prunable(unlabelled, decided), "a label is soon removed by hand"
     assert prunable(foreign, decided)
-    assert prunable({"metadata": {}}, decided)
+    assert prunable({"metadata": {"name": "sentiment"}}, decided)
 
 
 def test_forgotten_records_are_not_desired() -> None:

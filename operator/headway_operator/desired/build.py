@@ -40,7 +40,7 @@ def prunable(obj: Object, plan: Plan) -> bool:
 
     A revision whose record was deleted by hand cannot be rendered; its pods go on until another has taken over.
     """
-    name = (obj["metadata"].get("labels") or {}).get(names.LABEL_REVISION)
+    name = names.revision_of(obj["metadata"]["name"])
     return not plan.hands_off and name not in {target.revision for target in plan.targets if target.replicas}
 
 

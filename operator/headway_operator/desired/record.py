@@ -4,6 +4,8 @@ A new operator version, a new default or a changed renderer therefore changes no
 the pinned digest, which is written once, and the role, which is for a restore without status.
 """
 
+from typing import Any, TypeVar
+
 from headway_api import names
 from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig
 from headway_api.revision import Cold
@@ -12,6 +14,8 @@ from headway_api.types import Device
 from headway_operator.desired.meta import metadata
 from headway_operator.desired.podtemplate import DEFAULT_DRAIN, pod_template
 from headway_operator.observed import Object, Observed, Record, Resource, Role
+
+T = TypeVar("T")
 
 
 def new_record(observed: Observed, cold: Cold, *, name: str, base: str, number: int, pin: str | None) -> Record:
@@ -46,7 +50,7 @@ def controller_revision(resource: Resource, record: Record, role: Role | None) -
     noted = role if role in (Role.STABLE, Role.PREVIOUS) else None
     annotations = {
         **({names.ANNOTATION_DIGEST: record.pin} if record.pin else {}),
-        # Empty, not absent: what is not desired would be left as it is, and a version that went would be Previous again.
+        # Empty, not absent: what is not desired is left as it is, and a version that went would be Previous again.
         names.ANNOTATION_ROLE: noted.value if noted else "",
     }
     return {
@@ -67,18 +71,28 @@ def controller_revision(resource: Resource, record: Record, role: Role | None) -
 
 
 def record_of(controller_revision: Object) -> Record:
-    """The record in a ControllerRevision of ours. Raises KeyError naming the part that is missing."""
-    meta, data = controller_revision["metadata"], controller_revision["data"]
+    """The record in a ControllerRevision of ours. Raises ValueError naming the part that is not there."""
+    meta = controller_revision["metadata"]
     annotations = meta.get("annotations") or {}
     role = annotations.get(names.ANNOTATION_ROLE)
+    _part(controller_revision, str, "data", "cold", "artifact", "uri")
+    _part(controller_revision, dict, "data", "podTemplate", "spec")
     return Record(
-        name=meta["labels"][names.LABEL_REVISION],
-        base=data["base"],
-        cold=data["cold"],
-        image=data["image"],
-        pod_template=data["podTemplate"],
-        config=data["config"],
-        number=controller_revision["revision"],
+        name=names.revision_of(meta["name"]),
+        base=_part(controller_revision, str, "data", "base"),
+        cold=_part(controller_revision, dict, "data", "cold"),
+        image=_part(controller_revision, str, "data", "image"),
+        pod_template=_part(controller_revision, dict, "data", "podTemplate"),
+        config=_part(controller_revision, str, "data", "config"),
+        number=_part(controller_revision, int, "revision"),
         pin=annotations.get(names.ANNOTATION_DIGEST),
         role=Role(role) if role in set(Role) else None,
     )
+
+
+def _part(value: Any, kind: type[T], *path: str) -> T:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(value, kind):
+        raise ValueError(f"{'.'.join(path)} is not there, or not what this release writes")
+    return value

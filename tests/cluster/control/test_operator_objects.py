@@ -75,7 +75,10 @@ def test_a_child_edited_by_hand_is_repaired(kube: Kube, running: OperatorProcess
     )
     kube.patch("ConfigMap", "sentiment-knobs", {"data": {names.KNOBS_KEY: "{}"}})
     kube.patch("Service", "sentiment", {"spec": {"selector": {names.LABEL_COMPONENT: None, "app": "other"}}})
+    kube.patch("Service", name, {"spec": {"selector": {"app": "other"}}})
     kube.patch("NetworkPolicy", "sentiment", {"metadata": {"labels": {names.LABEL_MANAGED_BY: None}}})
+    for kind in ("Deployment", "ControllerRevision"):
+        kube.patch(kind, name, {"metadata": {"labels": {names.LABEL_REVISION: None}}})
 
     def repaired() -> bool:
         deployment = kube.must("Deployment", name)["spec"]
@@ -85,7 +88,10 @@ def test_a_child_edited_by_hand_is_repaired(kube: Kube, running: OperatorProcess
             and deployment["template"]["spec"]["containers"][0]["image"] == image
             and kube.must("ConfigMap", "sentiment-knobs")["data"][names.KNOBS_KEY] != "{}"
             and selector.get(names.LABEL_COMPONENT) == names.COMPONENT_ROUTER
+            and "app" not in kube.must("Service", name)["spec"]["selector"]
             and kube.must("NetworkPolicy", "sentiment")["metadata"]["labels"].get(names.LABEL_MANAGED_BY) is not None
+            and kube.must("Deployment", name)["metadata"]["labels"].get(names.LABEL_REVISION) == revision
+            and kube.must("ControllerRevision", name)["metadata"]["labels"].get(names.LABEL_REVISION) == revision
         )
 
     eventually(repaired)
