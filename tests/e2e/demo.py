@@ -69,9 +69,8 @@ def tell(platform: Platform, narrator: Narrator) -> Story:
             say(f"UpToDate at this generation after {back.settled_seconds:.1f} s")
         with narrator.chapter("Leave it alone") as say:
             rested = story.rest(SYSTEM_NAMESPACE, seconds=10)
-            say(
-                f"the operator wrote {rested.writes_per_minute:.0f} times a minute; it takes {rested.operator_memory_mb:.0f} MB"
-            )
+            say(f"the operator wrote {rested.writes_per_minute:.0f} times a minute")
+            say(f"and takes {rested.operator_memory_mb:.0f} MB of memory")
     _expect(tuned.pods_before == tuned.pods_after and not tuned.restarts, "a knob restarted or replaced a pod")
     return story
 
