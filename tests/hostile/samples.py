@@ -63,6 +63,15 @@ def a_second_root_folder(out: Path, entries: Entries, marker: Path) -> Path:
     return ar.raw(out, [*all_entries(entries), ar.Entry("n/extra/note", b"x")])
 
 
+def with_root(root: str) -> Build:
+    return lambda out, entries, marker: ar.write(out, entries, root=root)
+
+
+for _number, _root in enumerate(("..", ".", "a\\b", "a\nb", "\u202em", "x" * 256)):
+    SAMPLES[f"a_root_that_is_no_plain_file_name_{_number}"] = ("archive.name", with_root(_root))
+SAMPLES["a_root_in_utf8_that_is_not_said_to_be"] = ("archive.name", with_root("mod\u00e8le"))
+
+
 @sample("archive.name")
 def a_name_with_a_zero_byte(out: Path, entries: Entries, marker: Path) -> Path:
     return ar.write(out, {**entries, "extra/a\0b": b"x"})
@@ -402,7 +411,7 @@ change(
     WEIGHTS,
 )
 change(
-    "tensor.bounds",
+    "tensor.overlap",
     "a_weight_of_a_few_bytes_seen_a_billion_times",
     _weight(lambda w: w["tensor_meta"].update(sizes=_sizes(1 << 30, 16), strides=_sizes(0, 0))),
     WEIGHTS,

@@ -1,13 +1,18 @@
 """Every hostile archive is refused by the rule it breaks, before torch sees a byte of it, and touches nothing."""
 
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from headway_runtime.prepare import inspection
 from headway_runtime.prepare.errors import Refusal
 
 from tests.hostile import archives
 from tests.hostile.samples import SAMPLES
+
+Exported = Callable[[str], Path]
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
@@ -25,6 +30,15 @@ def test_a_hostile_archive_is_refused_for_the_right_rule(name: str, honest: arch
 def test_the_same_archive_unaltered_is_accepted(honest: archives.Entries, tmp_path: Path) -> None:
     found = inspection.inspect(str(archives.write(tmp_path / "same.pt2", honest)))
     assert [i["name"] for i in found.document["inputs"]] == ["x"]
+
+
+@pytest.mark.parametrize("name", ["my model", "model-v1.2", "a+b (1), c", "modèle", "x" * 200])
+def test_a_model_may_be_saved_under_any_plain_file_name(name: str, exported: Exported, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.pt2"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(torch.export.load(exported("mlp")), path)
+    assert [i["name"] for i in inspection.inspect(str(path)).document["inputs"]] == ["x"]
 
 
 def test_a_refusal_names_the_record_and_the_json_path(honest: archives.Entries, tmp_path: Path) -> None:

@@ -287,11 +287,40 @@ class Noise(nn.Module):
         return x + torch.randn_like(x)
 
 
+class OneNameTwice(nn.Module):
+    def forward(self, x: dict[str, Any]) -> torch.Tensor:
+        difference: torch.Tensor = x["a"]["b"] - x["a.b"]
+        return difference
+
+
+class OneOutputTwice(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        return {"a": {"b": x + 1}, "a.b": x - 1}
+
+
+class Expanded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("zeros", torch.zeros(1).expand(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.zeros
+
+
+class Fourier(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.fft(x)
+
+
 REFUSED: dict[str, tuple[Case, str]] = {
     "training_batch_norm": (Case(lambda: Cnn().train(), (torch.randn(2, 3, 16, 16),)), "operator.training"),
     "active_dropout": (Case(lambda: nn.Dropout(0.5).train(), (torch.randn(4),)), "operator.training"),
     "noise": (Case(Noise, (torch.randn(4),)), "operator.unlisted"),
     "loop": (Case(Loop, (torch.randn(4),)), "operator.unlisted"),
     "writes_parameter": (Case(WritesParameter, (torch.randn(3),)), "write.parameter"),
+    "one_name_twice": (Case(OneNameTwice, ({"a": {"b": torch.ones(2)}, "a.b": torch.ones(2)},)), "name.twice"),
+    "one_output_twice": (Case(OneOutputTwice, (torch.ones(2),)), "name.twice"),
+    "expanded_buffer": (Case(Expanded, (torch.ones(3),)), "tensor.overlap"),
+    "complex_output": (Case(Fourier, (torch.ones(3),)), "tensor.protocol"),
     "integer_input": (Case(Sized, (torch.randn(3), 3), dynamic=(None, AUTO)), "input.kind"),
 }

@@ -3,8 +3,9 @@
 Zip readers disagree (duplicate names, case, entry counts, trailing bytes, sizes that differ between the two copies of
 a header): a file that two of them read differently shows a checker one program and a loader another. So everything
 ambiguous is refused: one end record in the last 22 bytes, stored entries only, in order, with no gap and no overlap,
-both headers equal, names ASCII and unique ignoring case, one root folder. Nothing is mapped or extracted; entries are
-read by offset from one open file.
+both headers equal, names ASCII and unique ignoring case, one root folder. The folder's own name is that of the file it
+was saved to, "my model" or "modèle": it is equal in all entries and used for nothing. Nothing is mapped or extracted;
+entries are read by offset from one open file.
 """
 
 import os
@@ -22,7 +23,8 @@ MAX_CENTRAL = 16 << 20
 CHUNK = 4 << 20
 
 _SEGMENT = r"[A-Za-z0-9_.@-]{1,128}"
-_NAME = re.compile(rf"{_SEGMENT}(/{_SEGMENT}){{1,6}}\Z", re.ASCII)
+_NAME = re.compile(rf"{_SEGMENT}(/{_SEGMENT}){{0,5}}\Z", re.ASCII)  # within the root folder
+MAX_ROOT = 255  # bytes
 _END, _END64, _LOCATOR, _CENTRAL, _LOCAL, _DESCRIPTOR = (
     b"PK\5\6",
     b"PK\6\6",
@@ -32,7 +34,8 @@ _END, _END64, _LOCATOR, _CENTRAL, _LOCAL, _DESCRIPTOR = (
     b"PK\7\x08",
 )
 _M32, _M16 = 0xFFFFFFFF, 0xFFFF
-_FLAGS = 0x0808  # data descriptor, UTF-8 names
+_UTF8 = 0x0800
+_FLAGS = 0x0008 | _UTF8  # data descriptor, UTF-8 names
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,7 @@ def _central_header(central: bytes, at: int) -> tuple[Entry, str, int, int, int]
     size, packed, header_at = _zip64_sizes(extra, size, packed, header_at)
     if size != packed:
         raise Refusal("archive.entry", "stored and real size differ")
-    return Entry(0, size, crc), _name(central[at + 46 : name_end]), header_at, name_end + extra_n, flags
+    return Entry(0, size, crc), _name(central[at + 46 : name_end], flags), header_at, name_end + extra_n, flags
 
 
 def _zip64_sizes(extra: bytes, size: int, packed: int, header_at: int) -> tuple[int, int, int]:
@@ -205,14 +208,16 @@ def _zip64_sizes(extra: bytes, size: int, packed: int, header_at: int) -> tuple[
     return values[0], values[1], values[2]
 
 
-def _name(raw: bytes) -> str:
+def _name(raw: bytes, flags: int) -> str:
+    folder, _, short = raw.partition(b"/")
     try:
-        name = raw.decode("ascii")
+        root, inner = folder.decode("utf-8" if flags & _UTF8 else "ascii"), short.decode("ascii")
     except UnicodeDecodeError as e:
         raise Refusal("archive.name", repr(raw[:80])) from e
-    if not _NAME.match(name) or any(part in {".", ".."} for part in name.split("/")):
-        raise Refusal("archive.name", name)
-    return name
+    plain = root.isprintable() and "\\" not in root and len(folder) <= MAX_ROOT
+    if not plain or root in {"", ".", ".."} or not _NAME.match(inner) or {".", ".."} & set(inner.split("/")):
+        raise Refusal("archive.name", f"{root}/{inner}")
+    return f"{root}/{inner}"
 
 
 def _local_header(archive: Archive, at: int, name: str, entry: Entry, flags: int) -> int:

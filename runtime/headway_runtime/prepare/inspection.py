@@ -89,6 +89,7 @@ def _inspect(archive: zip_.Archive) -> Inspection:
         draft = program.build(document)
     except Refusal as r:
         raise r.within(f"models/{model}.json") from None
+    _check_unique(draft.document["inputs"], "input")
     copies, total = _weights(archive, model, draft)
     samples.check(archive, f"data/sample_inputs/{model}.pt")
     extra = record.Record()
@@ -98,9 +99,19 @@ def _inspect(archive: zip_.Archive) -> Inspection:
             _apply(extra, draft.document)
         except Refusal as r:
             raise r.within(record.NAME) from None
+    _check_unique(draft.document["outputs"], "output")
     torch_version = str(draft.document["torch"]).partition("+")[0]
     draft.document["torch"] = torch_version
     return Inspection(draft.document, copies, total, extra.samples, draft.operators, torch_version)
+
+
+def _check_unique(tensors_: list[dict[str, Any]], what: str) -> None:
+    """A client names tensors: with ``{"a": {"b": …}, "a.b": …}`` it could only name one of two."""
+    seen: set[str] = set()
+    for tensor in tensors_:
+        if tensor["name"] in seen:
+            raise Refusal("name.twice", f"{what} {tensor['name']!r}")
+        seen.add(tensor["name"])
 
 
 def _check_records(archive: zip_.Archive) -> str:

@@ -113,7 +113,7 @@ def _user_input(
         "value": value,
         "name": names.check_printable(trees.join(path)),
         "path": list(path),
-        "dtype": tensors.dtype(meta["dtype"]),
+        "dtype": tensors.served_dtype(meta["dtype"]),
         "shape": _shape(meta, symbols),
     }
 
@@ -202,9 +202,8 @@ def _output(
     if member == "as_tensor":
         meta = _meta(body, value["name"])
         canonical = translation.use(value["name"], "tensor")
-        return [
-            {"value": canonical, "name": name, "dtype": tensors.dtype(meta["dtype"]), "shape": _shape(meta, symbols)}
-        ]
+        dtype = tensors.served_dtype(meta["dtype"])
+        return [{"value": canonical, "name": name, "dtype": dtype, "shape": _shape(meta, symbols)}]
     scalar = {
         "as_sym_int": ("int", "int64"),
         "as_sym_float": ("float", "float64"),

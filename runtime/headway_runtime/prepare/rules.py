@@ -21,7 +21,7 @@ class Rule:
     sentence: str
 
 
-_REEXPORT = "save it again with `headway export` or `torch.export.save`"
+_REEXPORT = "save it again with `torch.export.save`"
 
 RULES: dict[str, Rule] = {
     # archive
@@ -32,7 +32,7 @@ RULES: dict[str, Rule] = {
     "archive.layout": Rule(UNSAFE, f"archive entries overlap, leave gaps or are out of order; {_REEXPORT}"),
     "archive.entry": Rule(UNSAFE, f"an archive entry is compressed, encrypted or a link; {_REEXPORT}"),
     "archive.local_header": Rule(UNSAFE, f"an entry is described differently in its two headers; {_REEXPORT}"),
-    "archive.name": Rule(UNSAFE, f"an entry name is duplicated, not ASCII or leaves the archive's folder; {_REEXPORT}"),
+    "archive.name": Rule(UNSAFE, f"an entry name is duplicated, has characters that a plain export never writes, or leaves the archive's folder; {_REEXPORT}"),
     "archive.record": Rule(UNSAFE, "the archive holds a record that a plain torch.export program does not have (native code, pickles, other files)"),
     "archive.missing": Rule(NOT_ARCHIVE, f"the archive lacks a record of the PT2 format; {_REEXPORT}"),
     "archive.header": Rule(VERSION, f"the archive is of another format or version; {_REEXPORT} from a current torch"),
@@ -55,6 +55,7 @@ RULES: dict[str, Rule] = {
     # names, expressions, guards, trees
     "name.value": Rule(UNSAFE, "a name in the graph is not a plain identifier"),
     "name.printable": Rule(UNSAFE, "a name is empty, too long or has unprintable characters; rename it in the model and export again"),
+    "name.twice": Rule(UNSUPPORTED, "two inputs or two outputs have the same name once their keys are joined by dots; rename one and export again"),
     "expression.syntax": Rule(UNSAFE, "a symbolic size is not an expression of the accepted grammar"),
     "expression.size": Rule(UNSAFE, "a symbolic size is too long or nested too deeply"),
     "expression.function": Rule(UNSAFE, "a symbolic size uses a function outside of the accepted grammar"),
@@ -71,6 +72,8 @@ RULES: dict[str, Rule] = {
     "tensor.device": Rule(UNSAFE, "a tensor is on a device other than cpu or cuda"),
     "tensor.shape": Rule(UNSAFE, "a tensor has impossible sizes or strides"),
     "tensor.bounds": Rule(UNSAFE, "a weight reaches outside of the bytes stored for it"),
+    "tensor.overlap": Rule(UNSUPPORTED, "a weight is an expanded or overlapping view; give the module `.clone()` of it and export again"),
+    "tensor.protocol": Rule(UNSUPPORTED, "an input or output has an element type that the Open Inference Protocol cannot carry; convert it inside the model"),
     "tensor.mismatch": Rule(UNSAFE, "the graph and the stored weight disagree on shape or element type"),
     "tensor.bool": Rule(UNSAFE, "a boolean weight holds bytes other than 0 and 1"),
     "weight.missing": Rule(UNSAFE, "the program uses a weight that the archive does not hold"),
@@ -91,8 +94,8 @@ RULES: dict[str, Rule] = {
     "write.branch": Rule(UNSUPPORTED, "a branch of the program writes to one of its operands"),
     "write.shared": Rule(UNSUPPORTED, "the program writes to a buffer whose storage other weights share"),
     # records beside the program
-    "sample.pickle": Rule(UNSAFE, "the example inputs hold more than plain tensors; set `program.example_inputs = None` before saving, or use `headway export`"),
-    "record.form": Rule(UNSAFE, "extra/headway.json is not a record of a version this Headway reads; write it with `headway export`"),
+    "sample.pickle": Rule(UNSAFE, "the example inputs hold more than plain tensors; set `program.example_inputs = None` before saving, or save it with `headway_runtime.program.export.export_model`"),
+    "record.form": Rule(UNSAFE, "extra/headway.json is not a record of a version this Headway reads; write it with `headway_runtime.program.export.export_model`"),
     # the inspector itself
     "inspector.limits": Rule(UNSAFE, "inspecting the artifact took more memory or time than is allowed"),
     "inspector.malformed": Rule(UNSAFE, "the artifact is malformed in a way that the inspector does not know"),

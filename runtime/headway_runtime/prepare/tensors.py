@@ -31,6 +31,8 @@ DTYPES: dict[int, tuple[str, int]] = {
     35: ("uint64", 8),
 }
 ITEM_BYTES = dict(DTYPES.values())
+SERVED = frozenset(name for name in ITEM_BYTES if not name.startswith(("complex", "float8")))
+"""What an input or output may hold: the element types of the Open Inference Protocol."""
 LAYOUTS = {STRIDED: "strided"}
 MEMORY_FORMATS = {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"}
 DEVICES = {"cpu", "cuda"}
@@ -41,6 +43,14 @@ def dtype(number: int) -> str:
     if number not in DTYPES:
         raise Refusal("tensor.dtype", number)
     return DTYPES[number][0]
+
+
+def served_dtype(number: int) -> str:
+    """The same, of an input or output. Raises Refusal ``tensor.dtype`` or ``tensor.protocol``."""
+    name = dtype(number)
+    if name not in SERVED:
+        raise Refusal("tensor.protocol", name)
+    return name
 
 
 def device(value: dict[str, Any]) -> str:
@@ -92,6 +102,8 @@ def stored(meta: dict[str, Any], record_bytes: int) -> Stored:
     tensor = Stored(dtype(meta["dtype"]), tuple(numbers[:rank]), tuple(numbers[rank:-1]), numbers[-1])
     item = ITEM_BYTES[tensor.dtype]
     elements = math.prod(tensor.shape)
-    if record_bytes % item or tensor.extent * item > record_bytes or elements * item > record_bytes:
+    if record_bytes % item or tensor.extent * item > record_bytes:
         raise Refusal("tensor.bounds", f"{elements} elements, reaching {tensor.extent * item} of {record_bytes} bytes")
+    if elements * item > record_bytes:
+        raise Refusal("tensor.overlap", f"{elements} elements in {record_bytes} bytes")
     return tensor
