@@ -16,6 +16,7 @@ from headway_operator.obstacles import Obstacles
 from headway_operator.ownership import is_controlled_by
 from headway_operator.pods import is_live, parse_pod
 from headway_operator.reports import Reports
+from headway_operator.status import readable
 from headway_operator.store import Owner, Store
 
 
@@ -122,7 +123,7 @@ def _resource(md: Object, refusal: str | None) -> Resource:
         annotations=metadata.get("annotations") or {},
         spec=None if refusal else spec,
         spec_error=error or refusal,
-        status=md.get("status") or {},
+        status=readable(md.get("status") or {}),
     )
 
 

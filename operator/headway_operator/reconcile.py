@@ -26,7 +26,7 @@ from headway_operator.obstacles import Obstacles
 from headway_operator.plan import plan, route_intent
 from headway_operator.reports import Reports
 from headway_operator.router.intent import Intent
-from headway_operator.status import Event, events, status
+from headway_operator.status import Event, events, readable, status
 from headway_operator.store import Owner, Store
 
 _log = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Reconciler:
         written = await self._cluster.write_status(md, wanted)
         self._settled_status.came_back(uid, wanted, written.get("status") or {})
         self._store.put(written)
-        for event in events(before, wanted):
+        for event in events(readable(before), wanted):
             await self._recorder.record(md, event)
         return True
 

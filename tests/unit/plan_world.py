@@ -16,7 +16,7 @@ from headway_operator.desired import desired_objects, prunable, record_of
 from headway_operator.observed import Object, Observed, Plan, Pod, Resource, Role, RouteState, Workload
 from headway_operator.plan import plan, route_intent
 from headway_operator.plan.facts import pods_for
-from headway_operator.status import events, status
+from headway_operator.status import events, readable, status
 
 EPOCH = 1_800_000_000.0
 DIGESTS = {f"s3://m/{name}": f"sha256:{name * 64}" for name in "abcd"}
@@ -88,7 +88,7 @@ class World:
             self.annotations,
             Spec.model_validate(self.spec),
             None,
-            self.status,
+            readable(self.status),
         )
         records = [record_of(obj) for (kind, _), obj in self.objects.items() if kind == "ControllerRevision"]
         values: dict[str, Any] = {
@@ -180,7 +180,7 @@ class World:
         assert told == status(observed, decided, self.now)
         if told != self.status:
             self._spend(budget)
-            self.events += events(self.status, told)
+            self.events += events(observed.resource.status, told)
             self.status = copy.deepcopy(told)
         return decided
 

@@ -38,17 +38,15 @@ class Roles:
 
 def remembered(facts: Facts) -> Mapping[Role, str]:
     """Role -> revision, from the last written status; without one, from the records."""
-    if facts.before:
-        present = [entry for entry in facts.before.values() if not entry.get("leaving")]
-        roles = {Role(entry["role"]): str(entry["name"]) for entry in present}
-    else:
-        roles = {}
+    exists = facts.records.keys() | facts.observed.workloads.keys()
+    present = [entry for name, entry in facts.before.items() if name in exists and not entry.get("leaving")]
+    roles = {Role(entry["role"]): str(entry["name"]) for entry in present}
+    told = Role.STABLE in roles
     for record in sorted(facts.records.values(), key=lambda record: record.number):
         # A previous one that is on its way back, or serves as a canary, is noted on its record only.
-        if record.role and (not facts.before or record.role is Role.PREVIOUS):
+        if record.role and (not told or record.role is Role.PREVIOUS):
             roles.setdefault(record.role, record.name)
-    exists = facts.records.keys() | facts.observed.workloads.keys()
-    return {role: name for role, name in roles.items() if name in exists}
+    return roles
 
 
 def assign(facts: Facts, wanted: Wanted) -> Roles:

@@ -9,6 +9,7 @@ Read `build` first, then `serving`, `program`, `knobs` and `rollback`, where eac
 """
 
 from headway_operator.status.build import status
+from headway_operator.status.readable import readable
 from headway_operator.status.transitions import Event, events
 
-__all__ = ["Event", "events", "status"]
+__all__ = ["Event", "events", "readable", "status"]
