@@ -114,8 +114,8 @@ class Phase(StrEnum):
 class BucketReport(WireModel):
     """Progress and cost of the warm-up: `costs` holds one entry for each bucket run so far."""
 
-    total: int = 0
-    warm: int = 0
+    total: int = Field(default=0, ge=0, le=1_000_000)
+    warm: int = Field(default=0, ge=0, le=1_000_000)
     costs: list["BucketCost"] = []
 
 

@@ -18,7 +18,7 @@ from headway_operator.metrics import Metrics
 from headway_operator.observed import Object
 from headway_operator.status import Event
 
-LONGEST_NOTE = 1024  # characters that the API server accepts
+LONGEST_NOTE = 1024  # bytes that the API server accepts
 BURST, REFILL = 20.0, 30.0  # events per object at once; seconds until one more
 SILENCE = 600.0  # seconds in which the same words are not said again
 
@@ -64,9 +64,9 @@ class Recorder:
     def _may_say(self, uid: str, event: Event) -> bool:
         now = self._clock()
         budget = self._budgets.setdefault(uid, _Budget(BURST, now, {}))
-        budget.tokens = min(BURST, budget.tokens + (now - budget.time) / REFILL)
+        budget.tokens = min(BURST, budget.tokens + max(0.0, now - budget.time) / REFILL)  # clocks are set back, too
         budget.time = now
-        budget.said = {said: time for said, time in budget.said.items() if now - time < SILENCE}
+        budget.said = {said: time for said, time in budget.said.items() if 0 <= now - time < SILENCE}
         if event in budget.said or budget.tokens < 1:
             return False
         budget.tokens -= 1
@@ -82,7 +82,7 @@ class Recorder:
             "eventTime": datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="microseconds"),
             "type": event.type,
             "reason": event.reason,
-            "note": event.message,
+            "note": event.message.encode()[:LONGEST_NOTE].decode(errors="ignore"),
             "action": "Reconcile",
             "reportingController": "headway.dev/operator",
             "reportingInstance": self._instance[:128],

@@ -1,6 +1,5 @@
 """What a pod's object says: `Pod` from its JSON. Pure."""
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
@@ -43,7 +42,7 @@ def parse_pod(obj: Object, report: Report | None) -> Pod:
         oom_killed=newest_end is not None and newest_end.reason == "OOMKilled",
         restarts=restarts(obj),
         termination=typed[-1][1] if typed else None,
-        digest=next((t.digest for _, t in reversed(typed) if t.reason == PREPARED and t.digest), None),
+        digest=next((t.digest for end, t in reversed(typed) if _has_prepared(end, t)), None),
         container=speaker,
         failed_at=max((end.time for end in ends if end.container == speaker), default=None),
         report=report,
@@ -96,9 +95,14 @@ def _waits(status: Object) -> Iterator[tuple[str, str, str]]:
 def _termination(message: str) -> Termination | None:
     """The typed message of a container of ours; None for the words of anything else."""
     try:
-        return Termination.model_validate(json.loads(message))
-    except (ValueError, ValidationError):
+        return Termination.model_validate_json(message)  # no depth and no half character that would end us elsewhere
+    except ValidationError:
         return None
+
+
+def _has_prepared(end: _End, told: Termination) -> bool:
+    """Whether the message names the digest that `prepare` found. The model in `serve` may write what it likes."""
+    return end.container == names.PREPARE_CONTAINER and told.reason == PREPARED and bool(told.digest)
 
 
 def _condition(status: Object, name: str) -> Object:

@@ -7,6 +7,7 @@ operator that starts reads every pod once.
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 from headway_api import names
@@ -20,7 +21,8 @@ from headway_operator.store import Owner
 
 READERS = 50  # reports read at the same time, over all ModelDeployments
 TIMEOUT = aiohttp.ClientTimeout(total=2.0)  # seconds for one report
-MAX_REPORT = 1 << 20  # bytes
+MAX_REPORT = 1 << 16  # bytes; parts of it go into the status
+MAX_NUMBER = 2**53  # what every reader of JSON knows
 
 # How long until the next look while something is in flight: (looks without news, seconds)
 _PACE = ((10, 0.3), (60, 1.0))
@@ -108,7 +110,8 @@ class Reports:
     async def _get(self, url: str) -> Report:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, force_close=True)
-            self._session = aiohttp.ClientSession(connector=connector, timeout=TIMEOUT)
+            # Nothing is decompressed: a model may have written the answer.
+            self._session = aiohttp.ClientSession(connector=connector, timeout=TIMEOUT, auto_decompress=False)
         async with self._session.get(url, allow_redirects=False) as response:
             response.raise_for_status()
             body = bytearray()
@@ -116,7 +119,19 @@ class Reports:
                 body += chunk
                 if len(body) > MAX_REPORT:
                     raise ValueError(f"report: more than {MAX_REPORT} bytes")
-            return Report.model_validate_json(body)
+            report = Report.model_validate_json(body)
+            if not is_plain(report.knobs.effective):
+                raise ValueError("report: knobs.effective holds numbers that the API server would refuse")
+            return report
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value can be written as it is: JSON knows no infinity, and servers no integer of a hundred digits."""
+    if isinstance(value, dict):
+        return all(map(is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    return not isinstance(value, int | float) or abs(value) <= MAX_NUMBER
 
 
 def is_final(report: Report, knobs_hash: str | None) -> bool:

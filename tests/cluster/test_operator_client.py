@@ -158,6 +158,9 @@ async def test_events_are_said_once_and_never_in_a_flood(cluster: Cluster, names
     now += SILENCE
     await recorder.record(about, long)
     assert len(await written()) == BURST + 2
+    now -= 3600  # somebody set the clock right
+    await recorder.record(about, Event("Warning", "TooLong", "é" * 1024))
+    assert [event["note"] for event in await written() if "é" in event["note"]] == ["é" * 512]
 
 
 async def test_an_event_that_cannot_be_written_is_dropped(cluster: Cluster, namespace: str) -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from headway_api import names
 from headway_operator.pods import is_live, is_serving_process_up, parse_pod
 
@@ -49,6 +50,16 @@ def test_a_typed_refusal_of_prepare() -> None:
     assert found.termination.reason == "DigestMismatch"
     assert (found.waiting, found.container) == (("CrashLoopBackOff", "back-off"), "prepare")
     assert found.failed_at == 1795946700.0
+
+
+@pytest.mark.parametrize("message", ["[" * 4096, '{"reason": "X", "message": "\\ud800"}', '{"reason": 1e999}', "null"])
+def test_words_that_would_end_a_pass_are_the_words_of_anything_else(message: str) -> None:
+    found = parse_pod(pod(containerStatuses=[container("serve", state=ended(message))]), None)
+    assert found.termination is None
+
+
+def test_what_the_model_says_of_the_digest_is_not_believed() -> None:
+    assert parse_pod(pod(containerStatuses=[container("serve", state=prepared())]), None).digest is None
 
 
 def test_the_newest_typed_message_counts_and_what_was_prepared_is_not_forgotten() -> None:

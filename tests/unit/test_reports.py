@@ -1,6 +1,8 @@
 """Reading pods' reports: from a real server on loopback, and only while something is in flight."""
 
 import asyncio
+import json
+import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -117,7 +119,31 @@ async def test_an_answer_of_another_revision_is_not_believed(pod: Pod, reader: R
     assert reader.of(OWNER, live()) is None
 
 
-@pytest.mark.parametrize("body", [b"not json", b"[]", b'{"model": "sentiment"}', b'"' + b"x" * (2 << 20) + b'"'])
+def hostile(**parts: Any) -> bytes:
+    """A report that only a model which has taken its pod over would give."""
+    return json.dumps({"model": "sentiment", "revision": REVISION, "phase": "Ready", **parts}).encode()
+
+
+def nested(depth: int) -> Any:
+    return {} if depth == 0 else {"a": nested(depth - 1)}
+
+
+BODIES = {
+    "no JSON": b"not json",
+    "no object": b"[]",
+    "not all of it": b'{"model": "sentiment"}',
+    "too large": b'"' + b"x" * (2 << 20) + b'"',
+    "infinity": hostile(knobs={"effective": {"maxBatch": math.inf}}),
+    "no number": hostile(knobs={"effective": {"queue": [math.nan]}}),
+    "a number without end": hostile(knobs={"effective": {"maxBatch": 10**400}}),
+    "more buckets than there are": hostile(buckets={"total": 10**30, "warm": 0}),
+    "a part too large for a status": hostile(failure={"reason": "R", "message": "x" * 100_000}),
+    "no end of depth": hostile(knobs={"effective": nested(500)}),
+    "half a character": b'{"model": "sentiment", "revision": "0a1b2c3d", "phase": "Ready", "signature": "\\ud800"}',
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 async def test_an_answer_that_is_no_report_is_no_report(pod: Pod, reader: Reports, body: bytes) -> None:
     pod.body = body
     assert await reader.refresh(OWNER, [live()], HASH) is not None
