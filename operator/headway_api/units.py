@@ -51,4 +51,7 @@ def parse_size(text: str, field: str = "size") -> int:
     """
     if not (match := _SIZE.fullmatch(text)):
         raise ValueError(f"{field}: {text!r} is not a size; write a number and a unit, such as 64Mi or 1G")
-    return int(float(match[1]) * _BYTES[match[2] or ""])
+    try:
+        return int(float(match[1]) * _BYTES[match[2] or ""])
+    except OverflowError:
+        raise ValueError(f"{field}: {text[:20]}… is more than any machine has") from None

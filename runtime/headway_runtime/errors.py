@@ -7,10 +7,10 @@ ServeError
     ├── UnknownModelError        404  another model, or another revision, than this pod serves
     ├── TooLargeError            413  more bytes than this pod ever admits
     ├── UnsupportedEncodingError 415  a form of the request that this pod does not read
-    ├── QueueFullError           429  no room now; `retry_after` seconds
+    ├── QueueFullError           429  no room now; `retry_after` seconds; or none to read it (BodiesFullError)
     ├── ProgramFailedError       500  the program raised on this request alone
     ├── NotServingError          503  loading, warming, or ending: no model has seen the request
-    └── DeadlineExceededError    504  it did not start in time
+    └── DeadlineExceededError    504  it did not start in time, or had not arrived in full (SlowBodyError)
 """
 
 from headway_api.podconfig import Termination
@@ -42,6 +42,8 @@ class RequestError(ServeError):
     kind = "internal"
     admitted = True
     """False when no model has seen the request: it may be sent to another pod."""
+    closes = False
+    """True when the connection ends with the answer: the pod is ending, or the rest of the request is not read."""
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Headers that only this kind of answer has."""
@@ -67,6 +69,7 @@ class TooLargeError(RequestError):
 
     status = 413
     kind = "too_large"
+    closes = True
 
 
 class UnsupportedEncodingError(RequestError):
@@ -104,6 +107,7 @@ class NotServingError(RequestError):
     status = 503
     kind = "not_serving"
     admitted = False
+    closes = True
 
 
 class DeadlineExceededError(RequestError):
@@ -111,3 +115,17 @@ class DeadlineExceededError(RequestError):
 
     status = 504
     kind = "deadline"
+
+
+class SlowBodyError(DeadlineExceededError):
+    """The deadline passed before the request had arrived in full."""
+
+    kind = "slow_body"
+    closes = True
+
+
+class BodiesFullError(QueueFullError):
+    """Too many bytes of other requests are being read."""
+
+    kind = "bodies_full"
+    closes = True

@@ -98,7 +98,8 @@ class Pod:
 
     def warming(self, total: int) -> None:
         """The program is loaded; `total` buckets are to be run."""
-        self.phase = Phase.WARMING
+        if self.phase is Phase.LOADING:
+            self.phase = Phase.WARMING
         self._total = total
 
     def warmed(self, cost: BucketCost) -> None:
@@ -113,7 +114,7 @@ class Pod:
         self._apply("{}", None)
         if self._asked is not None:
             self._apply(*self._asked)
-        if self.phase is not Phase.DRAINING:
+        if self.phase in (Phase.LOADING, Phase.WARMING):  # it may have been told to end meanwhile
             self.phase = Phase.READY
 
     def knobs_changed(self, text: str, name: str) -> None:

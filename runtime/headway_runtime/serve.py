@@ -6,6 +6,7 @@ operator turns into a condition.
 """
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from headway_runtime import logs, processors
 from headway_runtime.errors import FatalError
 from headway_runtime.origin import read_origin
 
-MESSAGE_LIMIT = 3000  # characters; the kubelet keeps 4096 bytes of a termination message
+MESSAGE_LIMIT = 3000  # bytes, as JSON; the kubelet keeps 4096 of a termination message
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def terminate(failure: Termination, path: Path) -> None:
     """Leave the reason where the kubelet looks for it. A pod without that file (a laptop) only logs it."""
-    short = failure.model_copy(update={"message": failure.message[:MESSAGE_LIMIT]})
+    message = failure.message
+    while len(json.dumps(message)) > MESSAGE_LIMIT:  # a character may be twelve bytes there
+        message = message[: -max(1, (len(json.dumps(message)) - MESSAGE_LIMIT) // 12)]
+    short = failure.model_copy(update={"message": message})
     try:
         path.write_text(short.to_json())
     except OSError as error:

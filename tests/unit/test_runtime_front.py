@@ -1,5 +1,6 @@
 """The HTTP front and the admin port without a process: phases that pass quickly, and bodies from anywhere."""
 
+import asyncio
 import json
 import threading
 import time
@@ -11,6 +12,7 @@ import httpx
 import orjson
 import pytest
 import torch
+from headway_api.names import CHECK_HEADER, TIMEOUT_HEADER
 from headway_api.podconfig import BucketCost, ColdConfig, Phase, Termination
 from headway_runtime.admin import Admin
 from headway_runtime.batching.engine import Engine, Outcome, RunRecord, Work
@@ -86,6 +88,85 @@ async def test_while_draining_every_answer_closes_its_connection_and_health_says
         for path in ("/v2/health/ready", "/v2", "/nowhere"):
             assert (await http.get(path)).headers["connection"] == "close"
         assert (await http.get("/v2/health/ready")).status_code == 503
+
+
+async def test_to_a_routers_check_a_draining_pod_is_degraded_and_a_loading_or_ready_one_is_not(
+    pod: Pod, program: Program
+) -> None:
+    async with client(Front(pod, documents(pod))) as http:
+
+        async def check() -> tuple[int, str | None]:
+            answer = await http.get("/v2/health/ready", headers={CHECK_HEADER: "1"})
+            return answer.status_code, answer.headers.get("x-envoy-degraded")
+
+        assert await check() == (503, None)
+        pod.model, pod.phase = serving(program), Phase.READY
+        assert await check() == (200, None)
+        pod.phase, pod.closing = Phase.DRAINING, True
+        assert await check() == (200, "true")
+        assert (await http.get("/v2/health/ready")).status_code == 503, "the kubelet's"
+        pod.refusing = True
+        assert await check() == (503, None)
+        pod.model, pod.refusing = None, False  # it was told to end while it loaded
+        assert await check() == (503, None)
+
+
+async def test_inference_with_another_method_says_which(pod: Pod) -> None:
+    async with client(Front(pod, documents(pod))) as http:
+        for path in ("/v2/models/encoder/infer", "/v2/models/encoder/versions/0a1b2c3d/infer"):
+            answer = await http.get(path)
+            assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+            assert "use POST" in answer.json()["error"]
+
+
+class Upload:
+    """A request whose body comes in parts: `receive` and `send` of ASGI. After the parts it hangs."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = list(parts)
+        self.sent: list[Any] = []
+
+    async def receive(self) -> dict[str, Any]:
+        if not self.parts:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": self.parts.pop(0), "more_body": True}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    async def run(self, front: Front, timeout: str) -> tuple[int, dict[bytes, bytes], str]:
+        headers = [(TIMEOUT_HEADER.encode(), timeout.encode())]
+        scope = {"type": "http", "method": "POST", "path": "/v2/models/encoder/infer", "headers": headers}
+        await front(scope, self.receive, self.send)
+        return self.sent[0]["status"], dict(self.sent[0]["headers"]), json.loads(self.sent[1]["body"])["error"]
+
+
+@pytest.fixture
+def ready(pod: Pod, program: Program) -> Pod:
+    pod.install(serving(program))
+    return pod
+
+
+async def test_a_body_that_does_not_arrive_is_not_waited_for_beyond_the_deadline(ready: Pod) -> None:
+    async with asyncio.timeout(10):
+        status, headers, error = await Upload(b"{", b'"in').run(Front(ready, documents(ready)), "50ms")
+    assert (status, headers[b"connection"]) == (504, b"close")
+    assert "before the body had arrived (4 bytes in 0.05 s)" in error
+    assert ready.in_flight == 0
+
+
+async def test_what_all_unfinished_bodies_hold_is_bounded(ready: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway_runtime.protocols.front.MAX_BODIES", 250)
+    front = Front(ready, documents(ready))
+    held = [asyncio.create_task(Upload(b"x" * 100).run(front, "1s")) for _ in range(2)]
+    await asyncio.sleep(0)
+    status, headers, error = await Upload(b"x" * 100).run(front, "1s")
+    assert (status, headers[b"connection"], headers[b"retry-after"]) == (429, b"close", b"1")
+    assert headers[b"x-headway-not-admitted"] == b"1"
+    assert "250 bytes of requests are being read" in error
+    assert [status for status, _, _ in await asyncio.gather(*held)] == [504, 504]
+    status, _, error = await Upload(b"x" * 200).run(front, "10ms")
+    assert status == 504, "what the others held is free again"
 
 
 async def test_liveness_fails_without_an_engine_thread_and_when_a_run_does_not_come_back(

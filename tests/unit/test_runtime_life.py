@@ -1,15 +1,19 @@
 """The life of a pod inside the test's own process: what no request and no file can bring about from outside."""
 
 import asyncio
+import os
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import torch
-from headway_api.podconfig import ColdConfig, Phase
+from headway_api.podconfig import ColdConfig, Phase, Termination
 from headway_runtime import knobs, life
 from headway_runtime.batching.engine import Engine
 from headway_runtime.batching.layout import Layout
@@ -23,6 +27,8 @@ from headway_runtime.server import listen
 
 from tests.unit.pod_process import question
 from tests.unit.small_models import Encoder, export, prepare
+
+LINGER = 0.3
 
 
 class DeviceLost(BaseException):
@@ -78,6 +84,107 @@ async def test_when_the_engine_thread_dies_every_request_is_answered_and_the_pod
     assert (failure.reason, failure.condition) == ("EngineFailed", "Ready")
     assert "the device is gone" in failure.message
     assert pod.phase is Phase.FAILED
+
+
+@dataclass
+class Running:
+    """A pod that lives in the test's process: its base URL, and the task that ends with it."""
+
+    url: str
+    end: "asyncio.Task[Termination | None]"
+
+    async def ask(self, http: httpx.AsyncClient) -> httpx.Response:
+        return await http.post(f"{self.url}/v2/models/encoder/infer", json=question([[1, 2]]))
+
+
+@asynccontextmanager
+async def running(pod: Pod, program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    """A ready pod with a short linger. It is told to end on the way out, if it has not ended by then."""
+    monkeypatch.setattr(life, "LINGER", LINGER)
+    monkeypatch.setattr(life, "load", lambda pod, folder, deliver, hand: model(program, deliver))
+    (folder / "knobs.json").write_text('{"maxWait": "0ms"}')
+    inference, admin = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
+    options = life.Options(folder, folder / "knobs.json", inference, admin)
+    url = f"http://127.0.0.1:{inference.getsockname()[1]}"
+    end = asyncio.create_task(life.Life(pod, options).run())
+    try:
+        async with asyncio.timeout(30):
+            for _ in range(2000):
+                if pod.ready:
+                    break
+                await asyncio.sleep(0.01)
+            yield Running(url, end)
+            if not end.done():
+                terminate()
+                terminate()
+            assert await end is None
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def test_a_pod_that_nobody_asks_ends_after_its_linger(
+    pod: Pod, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(pod, program, tmp_path, monkeypatch) as alive:
+        began = time.monotonic()
+        terminate()
+        await alive.end
+        assert LINGER <= time.monotonic() - began < LINGER + 2
+
+
+async def test_a_draining_pod_serves_while_requests_come_as_seldom_as_before_and_ends_when_they_cease(
+    pod: Pod, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = 2 * LINGER
+    async with running(pod, program, tmp_path, monkeypatch) as alive, httpx.AsyncClient(timeout=20) as http:
+        await alive.ask(http)
+        await asyncio.sleep(pause)
+        await alive.ask(http)
+        terminate()
+        for _ in range(4):
+            await asyncio.sleep(pause)
+            answer = await alive.ask(http)
+            assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+            assert (await http.get(f"{alive.url}/v2/health/ready")).status_code == 503
+        last = time.monotonic()
+        await alive.end
+        assert pause < time.monotonic() - last < 2 * pause + 2
+
+
+async def test_a_second_sigterm_ends_the_drain_at_once(
+    pod: Pod, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(pod, program, tmp_path, monkeypatch) as alive, httpx.AsyncClient(timeout=20) as http:
+        await alive.ask(http)
+        pod.arrivals.appendleft(pod.arrivals[0] - 20)  # so that this drain would last
+        terminate()
+        await asyncio.sleep(2 * LINGER)
+        assert (await alive.ask(http)).status_code == 200
+        began = time.monotonic()
+        terminate()
+        await alive.end
+        assert time.monotonic() - began < 2
+
+
+def test_the_longest_pause_is_that_of_the_last_minute_and_lasts_until_now(pod: Pod) -> None:
+    assert pod.longest_gap(1000) == 0
+    pod.arrivals.extend([100, 950, 960, 962])
+    assert pod.longest_gap(963) == 10
+    assert pod.longest_gap(990) == 28
+    assert pod.longest_gap(2000) == 0
+
+
+def test_a_pod_that_is_told_to_end_while_it_loads_is_never_ready(pod: Pod, program: Program) -> None:
+    pod.phase = Phase.DRAINING
+    pod.warming(3)
+    assert pod.phase is Phase.DRAINING
+    pod.install(model(program, lambda outcomes, record: None))
+    assert pod.phase is Phase.DRAINING
 
 
 def test_bad_knobs_at_the_start_leave_the_defaults_and_are_reported(pod: Pod, program: Program) -> None:

@@ -12,6 +12,8 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from headway_api.podconfig import Termination
+from headway_runtime.serve import terminate
 
 from tests.unit.pod_process import MODEL, REVISION, PodProcess, command, free_port, pod, question, tensor
 from tests.unit.small_models import WORDS, Encoder, Summed, export, prepare
@@ -95,10 +97,10 @@ def test_health_answers_name_the_revision(server: PodProcess, path: str) -> None
         ("GET", "/v2/models/other", 404),
         ("GET", f"/v2/models/{MODEL}/versions/ffffffff", 404),
         ("GET", "/nowhere", 404),
-        ("GET", f"/v2/models/{MODEL}/infer", 404),
+        ("GET", f"/v2/models/{MODEL}/infer", 405),
     ],
 )
-def test_other_models_versions_and_paths_are_answered_404_in_the_protocols_error_form(
+def test_other_models_versions_paths_and_methods_are_answered_in_the_protocols_error_form(
     server: PodProcess, method: str, path: str, status: int
 ) -> None:
     answer = server.client.request(method, server.url + path)
@@ -384,6 +386,16 @@ def test_what_cannot_be_honoured_ends_the_pod_with_a_termination_message_that_na
     assert (message["condition"], message["reason"]) == ("Accepted", "BucketOutOfRange")
     assert message["field"] == "spec.batching.shapeBuckets.batch"
     assert "100 is outside the program's range, 1 to 64" in message["message"]
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\U0001f600", '"', "\n"])
+def test_a_termination_message_is_whole_json_in_what_the_kubelet_keeps(letter: str, tmp_path: Path) -> None:
+    file = tmp_path / "termination-log"
+    terminate(Termination(reason="LoadFailed", message=letter * 9000, condition="Ready"), file)
+    assert len(file.read_bytes()) <= 4096
+    message = json.loads(file.read_text())["message"]
+    assert message == letter * len(message)
+    assert len(json.dumps(message)) > 2500
 
 
 def test_a_missing_program_a_bad_configuration_and_a_taken_port_are_said(prepared: Path, tmp_path: Path) -> None:

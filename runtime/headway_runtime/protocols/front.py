@@ -16,9 +16,10 @@ from headway_api.units import parse_duration
 from headway_runtime.batching.engine import Answer, Work
 from headway_runtime.batching.policy import Ticket
 from headway_runtime.errors import (
+    BodiesFullError,
     InvalidRequestError,
-    NotServingError,
     RequestError,
+    SlowBodyError,
     TooLargeError,
     UnknownModelError,
     UnsupportedEncodingError,
@@ -34,6 +35,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 MAX_BODY = 64 * 2**20  # bytes of a request
+MAX_BODIES = 4 * MAX_BODY  # bytes of all requests that are being read
 _CHECK = CHECK_HEADER.encode()
 _TIMEOUT = TIMEOUT_HEADER.encode()
 _JSON = (b"content-type", b"application/json")
@@ -49,6 +51,7 @@ class Front:
     def __init__(self, pod: Pod, fallback: App) -> None:
         self._pod = pod
         self._fallback = fallback
+        self._held = 0  # bytes of bodies that have not arrived in full
         model, revision = pod.config.model, pod.config.revision
         self._identity = {"model_name": model, "model_version": revision}
         self._revision = (REVISION_HEADER.encode(), revision.encode())
@@ -67,6 +70,8 @@ class Front:
             await self._ready(scope["headers"], send)
         elif path == "/v2/health/live":
             await self._health(send, name="live", good=True)
+        elif path in self._infer_paths:
+            await self._send(send, 405, error_body(f"{scope['method']} {path}: use POST"), [(b"allow", b"POST")])
         else:
             await self._fallback(scope, receive, _closing(send) if self._pod.closing else send)
 
@@ -113,7 +118,7 @@ class Front:
             raise UnknownModelError(self._unknown(path))
         model, settings = self._pod.serving()
         allowed = _allowed(headers, settings.queue_timeout)
-        request = model.signature.decode(await _body(receive))
+        request = model.signature.decode(await self._read(receive, allowed))
         rows = model.layout.rows(request.sizes)
         if rows == 0:
             return model.signature.encode(request, model.signature.no_rows(request), self._identity), []
@@ -147,12 +152,40 @@ class Front:
             (b"x-headway-batch-size", b"%d" % answer.batch_rows),
         ]
 
+    async def _read(self, receive: Receive, allowed: float) -> bytes | bytearray:
+        """The whole body. What all requests together have sent so far is bounded, and so is the time."""
+        whole = bytearray()
+        try:
+            async with asyncio.timeout(allowed):
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise GoneError
+                    part: bytes = message.get("body", b"")
+                    if not whole and not message.get("more_body"):
+                        return part
+                    whole += part
+                    self._held += len(part)
+                    if len(whole) > MAX_BODY:
+                        raise TooLargeError(f"more than {MAX_BODY} bytes; that is the most that is read")
+                    if self._held > MAX_BODIES:
+                        raise BodiesFullError(f"{MAX_BODIES} bytes of requests are being read", retry_after=1)
+                    if not message.get("more_body"):
+                        return whole
+        except TimeoutError:
+            raise SlowBodyError(
+                f"the deadline passed before the body had arrived ({len(whole)} bytes in {allowed:g} s); no model has"
+                " seen it"
+            ) from None
+        finally:
+            self._held -= len(whole)
+
     def _refusal(self, error: RequestError) -> Headers:
         self._pod.metrics.rejections.labels(error.kind).inc()
         extra = error.headers()
         if not error.admitted:
             extra.append((NOT_ADMITTED_HEADER.encode(), b"1"))
-        if isinstance(error, TooLargeError | NotServingError):
+        if error.closes:
             extra.append((b"connection", b"close"))
         return extra
 
@@ -202,24 +235,6 @@ def _allowed(headers: Headers, queue_timeout: float) -> float:
         elif name == b"inference-header-content-length":
             raise UnsupportedEncodingError("the binary tensor extension is not read here; send tensors as JSON")
     return allowed
-
-
-async def _body(receive: Receive) -> bytes | bytearray:
-    message = await receive()
-    if message["type"] != "http.request":
-        raise GoneError
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        return body
-    whole = bytearray(body)
-    while message.get("more_body"):
-        message = await receive()
-        if message["type"] != "http.request":
-            raise GoneError
-        whole += message.get("body", b"")
-        if len(whole) > MAX_BODY:
-            raise TooLargeError(f"more than {MAX_BODY} bytes; that is the most that is read")
-    return whole
 
 
 def _gone(receive: Receive, slot: "asyncio.Future[Any]") -> Callable[[], bool]:
