@@ -31,6 +31,7 @@ class Reason(StrEnum):
     BUCKET_OUT_OF_RANGE = "BucketOutOfRange"
     NOT_BATCHABLE = "NotBatchable"
     SIGNATURE_CHANGED = "SignatureChanged"
+    REFUSED = "Refused"
     NAME_CONFLICT = "NameConflict"
     NAMESPACE_FULL = "NamespaceFull"
     # ArtifactVerified

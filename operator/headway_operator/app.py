@@ -59,7 +59,7 @@ class App:
         )
 
     def _reconciler(self, config: Config, cluster: Cluster, metrics: Metrics) -> Reconciler:
-        obstacles = Obstacles(cluster, time.time)
+        obstacles = Obstacles(cluster, time.monotonic)
         observer = Observer(
             store=self.store,
             reports=self.reports,

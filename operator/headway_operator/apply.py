@@ -61,9 +61,8 @@ class Applier:
         try:
             result = await self._cluster.apply(desired, live)
         except errors.RejectedError as error:
-            if error.status in (400, 422):
-                where = f"{desired['kind']}/{metadata['name']}"
-                self._obstacles.met_refusal(owner, md, f"The API server refuses {where}: {error.words}")
+            message = f"The API server refuses {desired['kind']}/{metadata['name']}: {error.words}"
+            self._obstacles.met_refusal(owner, md, message, by_spec=error.status in (400, 422))
             raise
         self._store.put(result)
         kept = self._store.get(kind, metadata["namespace"], metadata["name"])

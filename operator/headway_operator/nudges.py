@@ -5,15 +5,18 @@ The kubelet refreshes volumes every minute or so, but within a second when an an
 and later.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headway_api import names
 
 from headway_operator.cluster import Cluster
-from headway_operator.errors import ConflictError, GoneError
+from headway_operator.errors import ConflictError, GoneError, RejectedError
 from headway_operator.observed import Object
 from headway_operator.store import Owner
+
+_log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 3.0  # seconds from the first nudge to the second; doubles with each
 MOST = 6  # nudges for one content
@@ -47,7 +50,7 @@ class Nudges:
             given = before.get(uid)
             if given is None or given.content != content:
                 given = _Nudge(content, 0, self._clock())
-            if given.count < MOST and self._clock() >= given.due:
+            if given.count < MOST and not 0 < given.due - self._clock() <= FIRST_PAUSE * 2**MOST:  # or it was set back
                 pause = FIRST_PAUSE * 2**given.count
                 given = _Nudge(content, given.count + 1, self._clock() + pause)
                 nudged += await self._nudge(pod, content)
@@ -65,8 +68,15 @@ class Nudges:
     async def _nudge(self, pod: Object, content: str) -> list[Object]:
         present = (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_SYNC, "")
         known, _, count = present.partition(".")
-        value = content if known != content else f"{content}.{int(count or 1) + 1}"  # only a change wakes the kubelet
+        value = content if known != content else f"{content}.{_number(count) + 1}"  # only a change wakes the kubelet
         try:
             return [await self._cluster.annotate(pod, {names.ANNOTATION_SYNC: value})]
         except (GoneError, ConflictError):
             return []
+        except RejectedError as error:  # a policy forbids it: the kubelet looks by itself, some time later
+            _log.warning("nudge_refused", extra={"pod": pod["metadata"]["name"], "error": str(error)})
+            return []
+
+
+def _number(count: str) -> int:
+    return int(count) if count.isdecimal() and len(count) < 9 else 1

@@ -54,10 +54,11 @@ class Observer:
         next_report = await self._reports.refresh(owner, pods, self.wanted_knobs(owner))
         missing, next_mount = await self._mounts.missing(owner, pods)
         conflicts, next_conflict = await self._obstacles.conflicts(owner)
+        refusal = self._obstacles.refusal(owner, md)
         records, unreadable = _records(self.children(owner, md, CONTROLLER_REVISION))
         workloads = [_workload(deployment) for deployment in self.children(owner, md, DEPLOYMENT)]
         observed = Observed(
-            resource=_resource(md, self._obstacles.refusal(owner, md) or unreadable),
+            resource=_resource(md, refusal.message if refusal and refusal.by_spec else unreadable),
             records={record.name: record for record in records},
             workloads={workload.revision: workload for workload in workloads},
             pods=tuple(parse_pod(pod, self._reports.of(owner, pod)) for pod in pods),
@@ -65,10 +66,12 @@ class Observer:
             conflicts=conflicts,
             namespace_full=self._is_beyond_the_limit(md),
             namespace_terminating=self._obstacles.namespace_ends(owner, md),
+            refused=refusal.message if refusal and not refusal.by_spec else None,
             default_image=self._default_image,
             secrets_missing=missing,
         )
-        pauses = [pause for pause in (next_report, next_mount, next_conflict) if pause is not None]
+        next_try = refusal.again if refusal else None
+        pauses = [pause for pause in (next_report, next_mount, next_conflict, next_try) if pause is not None]
         return Look(observed=observed, again=min(pauses, default=None))
 
     def children(self, owner: Owner, md: Object, kind: Kind) -> list[Object]:

@@ -112,6 +112,7 @@ class Observed:
     pods: tuple[Pod, ...]
     route: RouteState
     conflicts: tuple[str, ...] = ()  # "Service/sentiment": objects of our names that are not ours
+    refused: str | None = None  # the API server's words: a quota, a policy, or a right that the operator lacks
     namespace_full: bool = False
     namespace_terminating: bool = False
     default_image: str = ""  # runtime image of this operator's release

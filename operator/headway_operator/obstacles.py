@@ -4,6 +4,7 @@ Kept in memory only: an operator that starts runs into the same obstacles again.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from headway_operator.cluster import Cluster
 from headway_operator.kinds import kind_of
@@ -12,7 +13,16 @@ from headway_operator.ownership import Ownership, ownership
 from headway_operator.store import Owner
 
 LOOK_AGAIN = 30.0  # seconds between two looks at an object that is in the way
-TRY_AGAIN = 300.0  # seconds after which a refusal is put to the test again
+TRY_AGAIN = 300.0  # seconds after which a refusal of what the spec asks for is put to the test again
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the API server did not take, and why."""
+
+    message: str
+    by_spec: bool  # for what the spec asks for; otherwise for a quota, a policy or a right of the operator
+    again: float  # seconds until it is put to the test again
 
 
 class Obstacles:
@@ -22,7 +32,7 @@ class Obstacles:
         self._cluster = cluster
         self._clock = clock
         self._foreign: dict[Owner, tuple[float, tuple[Object, ...]]] = {}  # when looked; what we wanted to be there
-        self._refused: dict[Owner, tuple[str, int, str, float]] = {}  # UID, generation, message, when
+        self._refused: dict[Owner, tuple[str, int, Refusal, float]] = {}  # UID, generation, what, when
         self._terminating: dict[Owner, str] = {}  # UID
 
     async def conflicts(self, owner: Owner) -> tuple[tuple[str, ...], float | None]:
@@ -51,15 +61,19 @@ class Obstacles:
         _, wanted = self._foreign.get(owner, (0.0, ()))
         return any(_reference(known) == _reference(desired) for known in wanted)
 
-    def met_refusal(self, owner: Owner, md: Object, message: str) -> None:
-        """The API server finds what follows from this generation of the spec invalid."""
-        self._refused[owner] = (md["metadata"]["uid"], md["metadata"]["generation"], message, self._clock())
+    def met_refusal(self, owner: Owner, md: Object, message: str, *, by_spec: bool) -> None:
+        """The API server refuses what follows from this generation of the spec."""
+        refusal = Refusal(message, by_spec, TRY_AGAIN if by_spec else LOOK_AGAIN)
+        self._refused[owner] = (md["metadata"]["uid"], md["metadata"]["generation"], refusal, self._clock())
 
-    def refusal(self, owner: Owner, md: Object) -> str | None:
-        """Why the API server refused what follows from this generation of the spec."""
-        uid, generation, message, time = self._refused.get(owner, ("", 0, "", 0.0))
+    def refusal(self, owner: Owner, md: Object) -> Refusal | None:
+        """The refusal that stands for this generation of the spec."""
+        if (known := self._refused.get(owner)) is None:
+            return None
+        uid, generation, refusal, time = known
         same = (uid, generation) == (md["metadata"]["uid"], md["metadata"]["generation"])
-        return message if same and self._clock() < time + TRY_AGAIN else None
+        left = time + refusal.again - self._clock()
+        return replace(refusal, again=left) if same and left > 0 else None
 
     def met_end_of_namespace(self, owner: Owner, md: Object) -> None:
         """Nothing can be created in the namespace of this ModelDeployment any more."""

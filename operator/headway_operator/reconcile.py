@@ -87,7 +87,8 @@ class Reconciler:
         try:
             return await self._pass(owner, md)
         except errors.RejectedError as error:
-            await self._recorder.record(md, Event("Warning", "Refused", error.words[:LONGEST_NOTE]))
+            if self._obstacles.refusal(owner, md) is None:  # otherwise the next pass tells it, in the status
+                await self._recorder.record(md, Event("Warning", "Refused", error.words[:LONGEST_NOTE]))
             raise
         except errors.NamespaceTerminatingError:
             self._obstacles.met_end_of_namespace(owner, md)
@@ -95,6 +96,8 @@ class Reconciler:
             return Outcome(wrote=False, again=None)
 
     async def _pass(self, owner: Owner, md: Object) -> Outcome:
+        if self._uids.get(owner, md["metadata"]["uid"]) != md["metadata"]["uid"]:
+            self._forget(owner)  # deleted and made anew before anybody looked: nothing of the old one is true of it
         self._uids[owner] = md["metadata"]["uid"]
         look = await self._observer.observe(owner, md)
         observed, now = look.observed, self._clock()

@@ -53,7 +53,11 @@ def _spec_unreadable(observed: Observed) -> Step | None:
     return Step("invalid-spec", Reason.INVALID_SPEC, observed.resource.spec_error or "The spec cannot be read")
 
 
-_HANDS_OFF: tuple[Callable[[Observed], Step | None], ...] = (_namespace_ends, _spec_unreadable)
+def _refused(observed: Observed) -> Step | None:
+    return Step("refused", Reason.REFUSED, observed.refused) if observed.refused else None
+
+
+_HANDS_OFF: tuple[Callable[[Observed], Step | None], ...] = (_namespace_ends, _spec_unreadable, _refused)
 
 
 def _progressing(facts: Facts, chosen: tuple[Target, ...]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """The whole status of one pass."""
 
-from headway_api.conditions import ConditionType, Reason
+from headway_api.conditions import ConditionType
 
 from headway_operator.observed import Object, Observed, Plan
 from headway_operator.status import knobs, live, program, progress, rollback, serving
@@ -49,17 +49,17 @@ def _verdicts(seen: View) -> Verdicts:
 
 
 def _untouched(observed: Observed, plan: Plan, now: float) -> Object:
-    """Everything stays; a spec that cannot be read is said, and what serves is not what it asks for."""
+    """Everything stays; what is in the way is said, and that what serves is not what the spec asks for."""
     resource = observed.resource
     before = resource.status
     if observed.namespace_terminating:
         return dict(before)
-    refused = false(Reason.INVALID_SPEC, plan.step.message)
+    refused = false(plan.step.reason, plan.step.message)
     kept = {ConditionType(c["type"]): KEEP for c in before.get("conditions", []) if c["type"] != "Reconciling"}
     said = {
         ConditionType.ACCEPTED: refused,
         ConditionType.UP_TO_DATE: refused,
-        ConditionType.STALLED: true(Reason.INVALID_SPEC, plan.step.message),
+        ConditionType.STALLED: true(plan.step.reason, plan.step.message),
     }
     conditions = _written(observed, {**kept, **said}, now)
     return {**before, "observedGeneration": resource.generation, "conditions": conditions}

@@ -201,6 +201,12 @@ def test_a_quota_that_is_used_up_is_told_and_waited_for(kube: Kube, running: Ope
     kube.apply(model())
     event = eventually(lambda: kube.events("Refused"))[0]
     assert "exceeded quota: none" in event["note"]
+    condition = kube.condition("sentiment", "Accepted")
+    assert (condition["status"], condition["reason"]) == ("False", "Refused")
+    assert "exceeded quota: none" in condition["message"]
+    assert kube.condition("sentiment", "Stalled")["status"] == "True"
     assert kube.all("Deployment") == []
+    running.wait_until_quiet()
     kube.delete_path(f"{quotas}/none")
     eventually(lambda: kube.all("Deployment"), seconds=60)
+    eventually(lambda: kube.condition("sentiment", "Accepted")["status"] != "False")
