@@ -34,7 +34,7 @@ from headway_runtime.protocols.documents import documents
 from headway_runtime.protocols.front import Front
 
 LINGER = 3.0
-QUIET = 0.25
+QUIET = 1.0
 LONGEST_QUIET = 30.0  # seconds: as long as DNS caches usually live
 SWEEP_SECONDS = 0.05
 

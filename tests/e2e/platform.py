@@ -55,9 +55,10 @@ class Platform:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.access.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
-    def forget(self, namespace: str) -> None:
-        """Remove what an earlier story left in the namespace, so that this one starts from nothing."""
-        self.access.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=180s")
+    def forget(self, namespace: str, *, wait: bool = True) -> None:
+        """Delete the namespace and all in it; waiting takes up to a minute, because pods and routers drain."""
+        waiting = ["--timeout=180s"] if wait else ["--wait=false"]
+        self.access.kubectl("delete", "namespace", namespace, "--ignore-not-found", *waiting)
 
     def publish(self, namespace: str, say: Say) -> tuple[Object, Object]:
         """Put both versions of the demo's model into an object store in the namespace; their `artifact` fields."""

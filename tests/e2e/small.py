@@ -150,4 +150,4 @@ def small_world(platform: Platform, namespace: str, directory: Path, *, replicas
         world.wait("Ready", "Routed", "UpToDate")
         yield world
     finally:
-        platform.forget(namespace)
+        platform.forget(namespace, wait=False)

@@ -40,7 +40,7 @@ class Case:
 
 CASES = {
     "artifact missing": Case(
-        {"artifact": {"uri": f"s3://{BUCKET}/small/none.pt2"}}, "ArtifactVerified", "NotFound", ("small/none.pt2",)
+        {"artifact": {"uri": f"s3://{BUCKET}/small/none.pt2"}}, "ArtifactVerified", "NotFound", ("spec.artifact.uri",)
     ),
     "not a pt2": Case(
         {"artifact": {"uri": f"s3://{BUCKET}/small/notes.pt2"}}, "ArtifactVerified", "NotAnArchive", ("archive",)

@@ -17,7 +17,7 @@ def test_a_model_is_deployed_tuned_canaried_promoted_and_rolled_back_without_a_f
     first, second = platform.publish(NAMESPACE, print)
     with platform.story(NAMESPACE, first) as story:
         _tell(story, first, second)
-    platform.forget(NAMESPACE)
+    platform.forget(NAMESPACE, wait=False)
 
 
 def _tell(story: Story, first: dict[str, object], second: dict[str, object]) -> None:
