@@ -11,6 +11,7 @@ from headway_api import names
 from headway_operator.cluster import Cluster
 from headway_operator.connection import api_client
 from headway_operator.debug import Debug
+from headway_operator.errors import RejectedError
 from headway_operator.metrics import Metrics
 from headway_operator.router.reconcile import ABANDONED_SECONDS, RouterReconciler
 from headway_operator.router.render import Site
@@ -212,6 +213,18 @@ async def test_objects_of_somebody_else_are_left_alone_and_the_models_are_told(
     assert await operator.reconcile(namespace)
     assert "ConfigMap/headway-router exists" in str(operator.route_state(namespace, "sentiment").rejected)
     assert (await config_map(played))["data"] == {"theirs": "yes"}
+
+
+async def test_what_the_api_server_refuses_is_told(played: PlayedRouter, operator: RouterReconciler) -> None:
+    namespace = played.site.namespace
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/deployments.apps": "0"}}}
+    with config.new_client_from_config(str(played.kubeconfig)) as somebody:
+        client.CoreV1Api(somebody).create_namespaced_resource_quota(namespace, quota)
+    played.has_models("sentiment")
+    operator.publish(namespace, intent("sentiment", {}))
+    with pytest.raises(RejectedError):
+        await operator.reconcile(namespace)
+    assert "quota: none" in str(operator.route_state(namespace, "sentiment").rejected)
 
 
 async def test_a_refused_file_is_told_and_the_models_stay_as_they_were(

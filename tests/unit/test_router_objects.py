@@ -2,13 +2,15 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import kubernetes_validate
 import pytest
 from headway_operator.router import readout
 from headway_operator.router.intent import Backend, Intent
 from headway_operator.router.objects import Object, Pinned, objects, pinned, stored
-from headway_operator.router.render import Published, Site, render
+from headway_operator.router.render import Published, Route, Site, render
+from headway_operator.router.render.published import to_json
 
 SITE = Site("prod")
 
@@ -44,6 +46,44 @@ def test_what_is_published_is_read_back_and_nonsense_is_nothing() -> None:
         assert stored({"data": {"state.json": text}}) is None
 
 
+FULL = Published(
+    intents={"cats": Intent("cats", "a", None, {"a": 100}, (Backend("a", 64),))},
+    clusters={"cats/a": 64},
+    routes={"cats": Route("a", None, ("a",), {"a": 100}, {"a": "cats/a"})},
+    clusters_serial=3,
+    routes_serial=4,
+    confirmed=frozenset({"cats/a"}),
+    retired={"cats/b": 7.5},
+)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        {"clusters": {"cats/a": "64"}},
+        {"clusters": ["cats/a"]},
+        {"clustersSerial": "3"},
+        {"retired": {"cats/b": "now"}},
+        {"confirmed": [1]},
+        {"routes": {"cats": {**to_json(FULL)["routes"]["cats"], "weights": {"a": 900}}}},
+        {"routes": {"cats": {**to_json(FULL)["routes"]["cats"], "carriers": {}}}},
+        {"intents": [{**to_json(FULL)["intents"][0], "backends": {"a": "many"}}]},
+        {"intents": [7]},
+    ],
+)
+def test_a_state_that_was_edited_by_hand_into_another_type_is_nothing(garbage: dict[str, Any]) -> None:
+    state = to_json(FULL)
+    assert stored({"data": {"state.json": json.dumps(state)}}) == FULL
+    assert stored({"data": {"state.json": json.dumps({**state, **garbage})}}) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "[]", '{"spec": 1}'])
+def test_a_record_of_the_router_that_a_hand_spoiled_is_made_anew(text: str) -> None:
+    config_map = made()["ConfigMap/headway-router"]
+    spoiled = {**config_map, "data": {**config_map["data"], "pod.json": text, "bootstrap.json": text}}
+    assert pinned(spoiled, SITE, "router:1") == pinned(None, SITE, "router:1")
+
+
 def test_the_mounted_keys_are_those_that_envoy_reads() -> None:
     found = made()
     (volume,) = found["Deployment/headway-router"]["spec"]["template"]["spec"]["volumes"]
@@ -69,7 +109,18 @@ def test_a_readout_is_read_into_an_acknowledgement() -> None:
     assert (ack.warming, ack.rejections, ack.healthy["cats/aaaa1111"]) == (2, 3, 4)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"stats": 3}', '{"stats": [{"name": "cluster_manager.cds.x"}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"stats": 3}',
+        '{"stats": [{"name": "cluster_manager.cds.x"}]}',
+        "[" * 100_000,
+        '{"stats": [{"name": "cluster_manager.warming_clusters", "value": Infinity}]}',
+    ],
+)
 def test_an_answer_that_is_no_readout_is_an_error_that_names_the_router(text: str) -> None:
     with pytest.raises(ValueError, match="router pod-1: the answer to /readout"):
         readout.parse(text, "pod-1")

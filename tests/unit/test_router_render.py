@@ -261,6 +261,19 @@ def test_a_cluster_leaves_after_the_last_router_dropped_its_route_and_the_drain_
     assert world.pass_().published.clusters == {}
 
 
+def test_a_clock_that_is_set_back_keeps_no_cluster_for_ever() -> None:
+    world = settled_world(two(90, 10))
+    world.wanted = {}
+    world.pass_()
+    for router in world.routers:
+        router.routes = world.newest()
+    world.pass_()
+    world.now -= 3600
+    world.pass_()
+    world.now += DRAIN_SECONDS
+    assert world.pass_().published.clusters == {}
+
+
 def test_a_cluster_that_comes_back_is_acknowledged_again_before_it_is_named() -> None:
     world = settled_world(two(90, 10))
     world.wanted = {}

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel, PositiveInt
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -56,15 +58,24 @@ def to_json(intent: Intent) -> dict[str, Any]:
     }
 
 
-def from_json(value: Mapping[str, Any]) -> Intent:
-    """The inverse of `to_json`. Raises KeyError or ValueError when the text is not ours."""
+def from_json(value: Any) -> Intent:
+    """The inverse of `to_json`. Raises ValueError when the value is not ours."""
+    kept = _Kept.model_validate(value, strict=True)
     return Intent(
-        model=value["model"],
-        stable=value["stable"],
-        canary=value["canary"],
-        weights=value["weights"],
-        backends=tuple(Backend(revision, limit) for revision, limit in value["backends"].items()),
+        model=kept.model,
+        stable=kept.stable,
+        canary=kept.canary,
+        weights=kept.weights,
+        backends=tuple(Backend(revision, limit) for revision, limit in kept.backends.items()),
     )
+
+
+class _Kept(BaseModel):
+    model: str
+    stable: str | None
+    canary: str | None
+    weights: dict[str, int]
+    backends: dict[str, PositiveInt]
 
 
 def _revision(backend: Backend) -> str:

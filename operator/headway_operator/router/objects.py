@@ -38,9 +38,19 @@ def pinned(live: Object | None, site: Site, image: str) -> Pinned:
     """What the ConfigMap recorded, or what is to be recorded now."""
     data: Mapping[str, str] = (live or {}).get("data") or {}
     return Pinned(
-        template=data.get(TEMPLATE_KEY) or _text(pod_template(site, image, LABELS)),
-        bootstrap=data.get(BOOTSTRAP_KEY) or _text(bootstrap(site)),
+        template=_kept(data, TEMPLATE_KEY, "spec") or _text(pod_template(site, image, LABELS)),
+        bootstrap=_kept(data, BOOTSTRAP_KEY, "dynamic_resources") or _text(bootstrap(site)),
     )
+
+
+def _kept(data: Mapping[str, str], key: str, part: str) -> str | None:
+    """What a key holds, if it is an object that has this part: what a hand left there otherwise is no record."""
+    text = data.get(key, "")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return text if isinstance(value, dict) and isinstance(value.get(part), dict) else None
 
 
 def stored(live: Object | None) -> Published | None:
@@ -48,7 +58,7 @@ def stored(live: Object | None) -> Published | None:
     text = ((live or {}).get("data") or {}).get(STATE_KEY)
     try:
         return published.from_json(json.loads(text)) if text else None
-    except (KeyError, TypeError, ValueError):
+    except ValueError:
         return None
 
 

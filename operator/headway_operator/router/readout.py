@@ -33,5 +33,5 @@ def parse(text: str | bytes, router: str) -> Ack:
                 for count in ("update_rejected", "update_failure")  # understood and refused, or not understood
             ),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"router {router}: the answer to /readout is not Envoy's statistics: {error!r}") from error

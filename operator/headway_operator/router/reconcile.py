@@ -135,8 +135,11 @@ class RouterReconciler:
             return None
         except errors.ForeignObjectError as error:
             _log.warning("name_conflict", extra={"namespace": namespace, "object": error.reference})
-            self._tell(namespace, {m: replace(self.route_state(namespace, m), rejected=str(error)) for m in models})
+            self._tell_rejected(namespace, models, str(error))
             return FOREIGN_SECONDS
+        except errors.RejectedError as error:
+            self._tell_rejected(namespace, models, f"the API server refuses it: {error.words}")
+            raise
         return min((pause for pause in (again, left) if pause is not None), default=None)
 
     async def _pass(self, space: _Space, owner: Owner, models: set[str]) -> float | None:
@@ -235,6 +238,9 @@ class RouterReconciler:
         for model in sorted(news):
             self._wake(Owner("md", namespace, model))
         return bool(news)
+
+    def _tell_rejected(self, namespace: str, models: set[str], words: str) -> None:
+        self._tell(namespace, {m: replace(self.route_state(namespace, m), rejected=words) for m in models})
 
     async def _abandon(self, space: _Space, owner: Owner) -> float | None:
         """Seconds that a router without models still has; None when it is gone, after deleting it if its time is up."""

@@ -64,7 +64,7 @@ def _starting(view: View) -> Verdict:
 
 def _rejected(view: View) -> Verdict | None:
     words = view.observed.route.rejected
-    return false(Reason.ROUTER_REJECTED, f"A router refused its configuration: {words}") if words else None
+    return false(Reason.ROUTER_REJECTED, f"The router cannot be as it should: {words}") if words else None
 
 
 def _routes_unknown(view: View) -> Verdict | None:

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic.alias_generators import to_camel
+
 from headway_operator.router import intent as intents
 from headway_operator.router.intent import Intent
 
@@ -80,17 +83,38 @@ def to_json(published: Published) -> dict[str, Any]:
     }
 
 
-def from_json(value: Mapping[str, Any]) -> Published:
-    """The inverse of `to_json`. Raises KeyError or ValueError when the text is not ours."""
+def from_json(value: Any) -> Published:
+    """The inverse of `to_json`. Raises ValueError when it is not ours: a ConfigMap is soon edited by hand."""
+    kept = _Kept.model_validate(value, strict=True)
     return Published(
-        intents={item["model"]: intents.from_json(item) for item in value["intents"]},
-        clusters=value["clusters"],
-        routes={model: _route_from_json(route) for model, route in value["routes"].items()},
-        clusters_serial=value["clustersSerial"],
-        routes_serial=value["routesSerial"],
-        confirmed=frozenset(value["confirmed"]),
-        retired=value["retired"],
+        intents={intent["model"]: intents.from_json(intent) for intent in kept.intents},
+        clusters=kept.clusters,
+        routes={model: _route_from_json(model, route) for model, route in kept.routes.items()},
+        clusters_serial=kept.clusters_serial,
+        routes_serial=kept.routes_serial,
+        confirmed=frozenset(kept.confirmed),
+        retired=kept.retired,
     )
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    intents: list[dict[str, Any]]
+    clusters: dict[str, PositiveInt]
+    routes: dict[str, "_KeptRoute"]
+    clusters_serial: int
+    routes_serial: int
+    confirmed: list[str]
+    retired: dict[str, float]
+
+
+class _KeptRoute(BaseModel):
+    stable: str | None
+    canary: str | None
+    pins: list[str]
+    weights: dict[str, PositiveInt]
+    carriers: dict[str, str]
 
 
 def _route_to_json(route: Route) -> dict[str, Any]:
@@ -103,5 +127,7 @@ def _route_to_json(route: Route) -> dict[str, Any]:
     }
 
 
-def _route_from_json(value: Mapping[str, Any]) -> Route:
-    return Route(value["stable"], value["canary"], tuple(value["pins"]), value["weights"], value["carriers"])
+def _route_from_json(model: str, kept: _KeptRoute) -> Route:
+    if kept.weights.keys() != kept.carriers.keys() or sum(kept.weights.values()) not in (0, 100):
+        raise ValueError(f"route of {model}: weights must sum to 100, each with its carrier, not {kept.weights}")
+    return Route(kept.stable, kept.canary, tuple(kept.pins), kept.weights, kept.carriers)

@@ -163,7 +163,7 @@ def _retired(published: Published, *, needed: AbstractSet[str], has_routes: bool
         if cluster in needed or cluster in named:
             continue
         if cluster in published.retired:
-            retired[cluster] = published.retired[cluster]
+            retired[cluster] = min(published.retired[cluster], now)  # the clock may have been set back
         elif has_routes:
             retired[cluster] = now
     return retired
