@@ -11,7 +11,7 @@ import pytest
 import torch
 from headway_runtime.prepare import inspection, repack
 from headway_runtime.prepare.errors import Refusal
-from headway_runtime.program import Program, load_program
+from headway_runtime.program import Program, ShapeError, load_program
 
 from tests.hostile import zoo
 
@@ -71,6 +71,18 @@ def test_an_honest_program_gives_the_same_bits_as_torch(name: str, exported: Exp
                 theirs.isnan() if theirs.is_floating_point() else theirs,
             )
             assert torch.equal(mine.nan_to_num(), theirs.nan_to_num())
+
+
+def test_guards_on_collected_arguments_are_kept(tmp_path: Path) -> None:
+    zoo.COLLECTED.export(tmp_path / "collected.pt2")
+    program = prepared(tmp_path / "collected.pt2", tmp_path / "prepared")
+    assert [i.name for i in program.inputs] == ["x", "xs_0", "xs_1", "scale"]
+    assert program.batch is not None
+    inputs = [torch.full((5, 3), value) for value in (1.0, 2.0, 3.0, 4.0)]
+    assert program.check(program.bind([i.shape for i in inputs])) is None
+    assert program.run(inputs)[0].tolist() == [[24.0] * 3] * 5
+    with pytest.raises(ShapeError):
+        program.bind([(5, 3), (5, 3), (5, 3), (4, 3)])
 
 
 @pytest.mark.parametrize("name", sorted(zoo.REFUSED))

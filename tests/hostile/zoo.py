@@ -215,6 +215,13 @@ class Einsum(nn.Module):
         return torch.einsum("bij,bjk->bik", x, y).topk(2, dim=-1).values
 
 
+class Collected(nn.Module):
+    """Arguments in ``*xs`` and ``**more``: guards name them otherwise than the graph (torch's own loader fails)."""
+
+    def forward(self, x: torch.Tensor, *xs: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:
+        return (x + xs[0] + xs[1]) * more["scale"]
+
+
 def bert() -> nn.Module:
     from transformers import BertConfig, BertModel
 
@@ -258,6 +265,14 @@ PROGRAMS: dict[str, Case] = {
     "bert": Case(bert, (IDS, (IDS > 0).long()), dynamic={"input_ids": TEXT, "attention_mask": TEXT}),
     "gpt2": Case(gpt2, (IDS,), dynamic={"input_ids": TEXT}),
 }  # fmt: skip
+
+
+COLLECTED = Case(
+    Collected,
+    (torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 3)),
+    {"scale": torch.ones(2, 3)},
+    dynamic={"x": {0: AUTO}, "xs": ({0: AUTO}, {0: AUTO}), "more": {"scale": {0: AUTO}}},
+)
 
 
 class Loop(nn.Module):

@@ -73,10 +73,18 @@ def _guards(
 ) -> list[ex.Expr]:
     if len(document.get("guards_code", [])) > MAX_GUARDS:
         raise Refusal("guard.syntax", "too many guards")
+    arguments = {path[0] for path in shapes}
+
+    def shape_of(path: trees.Path) -> tuple[ex.Expr, ...] | None:
+        if path[0] not in arguments and len(path) > 1:  # collected by *xs or **more: the graph has xs_0, and their keys
+            first = f"{path[0]}_{path[1]}" if isinstance(path[1], int) else path[1]
+            path = (first, *path[2:])
+        return shapes.get(path)
+
     conditions: list[ex.Expr] = []
     for i, text in enumerate(document.get("guards_code", [])):
         try:
-            condition = guards.parse(text, shapes.get)
+            condition = guards.parse(text, shape_of)
         except Refusal as r:
             raise r.inside(i).inside("guards_code") from None
         trivially = condition.operator == "eq" and condition.args[0] == condition.args[1]

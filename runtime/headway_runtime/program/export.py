@@ -10,6 +10,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import BoundArguments, signature
 from pathlib import Path
 from typing import Any
 
@@ -39,27 +40,42 @@ def export_model(
 ) -> torch.export.ExportedProgram:
     """Export ``module`` (in eval mode) called with keyword arguments, and save it.
 
-    ``example_inputs`` gives the arguments of ``forward`` by name; a dynamic axis should be larger than 1 in them.
-    ``samples`` are further inputs whose eager outputs are recorded as golden answers (at most 4 MB). Raises
+    ``example_inputs`` gives the arguments of ``forward`` by name, in any order; a dynamic axis should be larger than 1
+    in them. ``samples`` are further inputs whose eager outputs are recorded as golden answers (at most 4 MB). Raises
     ValueError for a module in training mode or a name that is no input.
     """
     if module.training:
         raise ValueError("the module is in training mode; call .eval() before exporting")
     if unknown := dynamic_shapes.keys() - example_inputs.keys():
         raise ValueError(f"dynamic_shapes names {sorted(unknown)}, but the inputs are {sorted(example_inputs)}")
+    call, names = _call(module, example_inputs)
     shared: dict[str, Any] = {}
     shapes: dict[str, dict[int, Any]] = {name: {} for name in example_inputs}
     for name, axes in dynamic_shapes.items():
         for axis, size in axes.items():
             shapes[name][axis] = shared.setdefault(size.name, torch.export.Dim(size.name, min=size.min, max=size.max))
-    arguments = tuple(example_inputs.values())
+    by_parameter = {
+        parameter: shapes[parameter] if parameter in shapes else {name: shapes[name] for name in value}
+        for parameter, value in call.arguments.items()
+    }
     with torch.no_grad():
-        program = torch.export.export(module, arguments, dynamic_shapes=tuple(shapes.values()), strict=False)
-        text = json.dumps(_record(module, example_inputs, dynamic_shapes, outputs, samples), sort_keys=True)
+        program = torch.export.export(module, call.args, call.kwargs, dynamic_shapes=by_parameter, strict=False)
+        ordered = {name: example_inputs[name] for name in names}
+        text = json.dumps(_record(module, ordered, dynamic_shapes, outputs, samples), sort_keys=True)
     record.parse(text.encode())  # what we write, we can read
     program.example_inputs = None  # they would be saved as a pickle; the samples say more
     torch.export.save(program, path, extra_files={record.NAME.removeprefix("extra/"): text})
     return program
+
+
+def _call(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> tuple[BoundArguments, list[str]]:
+    """The inputs as ``forward`` takes them, and their names in its order, which is the program's."""
+    try:
+        call = signature(module.forward).bind(**inputs)
+    except TypeError as error:
+        raise ValueError(f"forward cannot be called with the inputs {sorted(inputs)}: {error}") from None
+    nested = ([name] if name in inputs else list(value) for name, value in call.arguments.items())
+    return call, [name for group in nested for name in group]
 
 
 def _record(
@@ -78,7 +94,7 @@ def _record(
             for name, axes in dynamic_shapes.items()
             for axis, size in axes.items()
         ],
-        "samples": [_sample(module, [sample[name] for name in example_inputs]) for sample in samples],
+        "samples": [_sample(module, {name: sample[name] for name in example_inputs}) for sample in samples],
     }
     if outputs is not None:
         value["outputs"] = list(outputs)
@@ -87,12 +103,12 @@ def _record(
     return value
 
 
-def _sample(module: torch.nn.Module, inputs: list[torch.Tensor]) -> dict[str, Any]:
-    results = module(*inputs)
+def _sample(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    results = module(**inputs)
     flat = (
         [results] if isinstance(results, torch.Tensor) else [t for t in _leaves(results) if isinstance(t, torch.Tensor)]
     )
-    return {"inputs": [_tensor(t) for t in inputs], "outputs": [_tensor(t) for t in flat]}
+    return {"inputs": [_tensor(t) for t in inputs.values()], "outputs": [_tensor(t) for t in flat]}
 
 
 def _leaves(value: Any) -> list[Any]:
