@@ -50,6 +50,9 @@ class Applier:
     async def _apply_one(self, owner: Owner, md: Object, desired: Object) -> bool:
         kind, metadata = kind_of(desired), desired["metadata"]
         live = self._store.get(kind, metadata["namespace"], metadata["name"])
+        if live is None and kind is CONTROLLER_REVISION:  # one that lost its labels is in no list and no watch
+            live = await self._cluster.get(kind, metadata["namespace"], metadata["name"])
+        rendered = desired
         if live is not None:
             desired = _kept_record(desired, live)
             where, uid = difference(desired, live), live["metadata"]["uid"]
@@ -65,6 +68,8 @@ class Applier:
             self._obstacles.met_refusal(owner, md, message, by_spec=error.status in (400, 422))
             raise
         self._store.put(result)
+        if _is_news(rendered, result):
+            raise errors.ConflictError(f"{metadata['name']} was recorded before: its pods are rendered from that")
         kept = self._store.get(kind, metadata["namespace"], metadata["name"])
         if kept is not None and difference(desired, kept) is not None:
             self._settled.came_back(kept["metadata"]["uid"], desired, owned_state(kept))
@@ -101,7 +106,16 @@ def _kept_record(desired: Object, live: Object) -> Object:
     """What a ControllerRevision recorded is immutable, whatever today's code would record."""
     if kind_of(desired) is not CONTROLLER_REVISION:
         return desired
-    return {**desired, "data": live["data"], "revision": live["revision"]}
+    return {**desired, "data": live.get("data"), "revision": live.get("revision")}
+
+
+def _is_news(desired: Object, live: Object) -> bool:
+    """Whether the record that is there holds another revision than the one that this pass has rendered."""
+    if kind_of(desired) is not CONTROLLER_REVISION:
+        return False
+    return any(
+        desired["data"][part] != (live.get("data") or {}).get(part) for part in ("cold", "podTemplate", "config")
+    )
 
 
 def _fields(obj: Object) -> dict[str, str]:

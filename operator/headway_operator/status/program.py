@@ -27,8 +27,8 @@ def _conflict(view: View) -> Verdict | None:
     if not (taken := view.observed.conflicts):
         return None
     message = (
-        f"{', '.join(sorted(taken))} exists in namespace {view.observed.resource.namespace!r} and was not made by "
-        "Headway; it is left alone. Delete it, or give the ModelDeployment another metadata.name"
+        f"{', '.join(sorted(taken))} exists in namespace {view.observed.resource.namespace!r} and is not owned by this "
+        "ModelDeployment; it is left alone. Delete it, or give the ModelDeployment another metadata.name"
     )
     return false(Reason.NAME_CONFLICT, message)
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from headway_api import names
 from kubernetes import client, config
 
@@ -110,6 +111,24 @@ def test_an_operator_of_another_release_changes_no_pod_template(
     container = new["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == "registry.test/runtime:2"
     assert {"name": "NEW", "value": "1"} in container["env"]
+
+
+@pytest.mark.parametrize("label", [names.LABEL_MANAGED_BY, names.LABEL_MODEL])
+def test_a_record_without_its_label_is_still_what_another_release_renders_from(
+    kube: Kube, running: OperatorProcess, tmp_path: Path, label: str
+) -> None:
+    kube.apply(model())
+    eventually(lambda: kube.children() and kube.condition("sentiment", "Accepted"))
+    running.wait_until_quiet()
+    (was,), (record,) = kube.all("Deployment"), kube.all("ControllerRevision")
+    running.terminate()
+    kube.patch("ControllerRevision", record["metadata"]["name"], {"metadata": {"labels": {label: None}}})
+    (tmp_path / "sitecustomize.py").write_text(CHANGED_RENDERER)
+    running.start(runtime_image="registry.test/runtime:2", PYTHONPATH=str(tmp_path))
+    eventually(lambda: label in kube.must("ControllerRevision", record["metadata"]["name"])["metadata"]["labels"])
+    running.wait_until_quiet()
+    assert kube.condition("sentiment", "Accepted")["status"] != "False"
+    assert [obj["spec"] for obj in kube.all("Deployment")] == [was["spec"]]
 
 
 def test_a_restart_of_the_same_release_writes_nothing(kube: Kube, running: OperatorProcess) -> None:
