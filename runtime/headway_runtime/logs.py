@@ -33,11 +33,14 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure() -> None:
-    """Send every log of this process through the formatter. Libraries speak from warnings on."""
+    """Send every log of this process through the formatter. Libraries speak from warnings on, and uvicorn from errors
+    on: it warns of every malformed request, so that anybody could fill the log.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     _logger.setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
 def log(event: str, *, level: str = "info", error: BaseException | None = None, **fields: Any) -> None:

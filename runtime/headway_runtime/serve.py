@@ -8,9 +8,11 @@ operator turns into a condition.
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from headway_api import names
 from headway_api.podconfig import ColdConfig, Termination
@@ -26,6 +28,8 @@ MESSAGE_LIMIT = 3000  # bytes, as JSON; the kubelet keeps 4096 of a termination 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the pod; returns the exit code."""
     arguments = _parser().parse_args(argv)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
     logs.configure()
     try:
         failure = _serve(arguments)
@@ -96,6 +100,14 @@ def _serve(arguments: argparse.Namespace) -> Termination | None:
         sys.stderr.flush()
         os._exit(0 if failure is None else 1)
     return failure
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    """Until the life cycle listens, nothing is lost by ending at once; without a handler the first process of a
+    container would ignore SIGTERM while it imports torch, and be waited for.
+    """
+    logs.log("ended_before_loading", signal=number)
+    os._exit(0)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,8 +3,11 @@
 import hashlib
 import json
 import resource
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,11 @@ class Pod:
         self.output = root / "model"
 
     def run(self, uri: str, *, pinned: str | None = None) -> tuple[int, dict[str, Any], str]:
+        process = self.start(uri, pinned=pinned)
+        log = process.communicate()[1].decode()
+        return process.returncode, json.loads((self.root / "term").read_text()), log
+
+    def start(self, uri: str, *, pinned: str | None = None) -> "subprocess.Popen[bytes]":
         config = {
             "model": "m",
             "namespace": "n",
@@ -58,8 +66,7 @@ class Pod:
         }
         command = [sys.executable, "-m", "headway_runtime.prepare"]
         command += [part for name, file in options.items() for part in (f"--{name}", str(self.root / file))]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.returncode, json.loads((self.root / "term").read_text()), done.stderr
+        return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
 @pytest.fixture
@@ -114,6 +121,21 @@ def test_a_secret_in_the_uri_is_said_nowhere(pod: Pod, uri: str) -> None:
     assert code == 1
     assert message["reason"] in ("InvalidURI", "PrepareFailed")
     assert "TOPSECRET" not in log + json.dumps(message)
+
+
+def test_sigterm_ends_a_fetch_that_waits_for_its_store(pod: Pod) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        process = pod.start(f"http://127.0.0.1:{server.getsockname()[1]}/model.pt2")
+        try:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nbegun")
+                time.sleep(0.2)
+                process.terminate()
+                assert process.wait(10) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def test_a_wrong_digest_names_both_and_the_field(pod: Pod, artifact: Path) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -302,6 +304,15 @@ def test_forms_of_a_body_that_are_not_read_are_said_so(server: PodProcess) -> No
         assert (answer.status_code, "not read here" in answer.text) == (415, True)
 
 
+def test_malformed_requests_are_answered_400_and_do_not_fill_the_log(server: PodProcess) -> None:
+    before = (server.folder / "log").read_bytes()
+    for garbage in (b"garbage\r\n\r\n", b"GET /v2 HTTP/1.1\r\nContent-Length: x\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(garbage)
+            assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
+    assert (server.folder / "log").read_bytes() == before
+
+
 def test_pipelined_requests_are_answered_in_order(server: PodProcess) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
         for number in range(3):
@@ -396,6 +407,20 @@ def test_a_termination_message_is_whole_json_in_what_the_kubelet_keeps(letter: s
     message = json.loads(file.read_text())["message"]
     assert message == letter * len(message)
     assert len(json.dumps(message)) > 2500
+
+
+def test_sigterm_is_heard_before_torch_is_imported(prepared: Path, tmp_path: Path) -> None:
+    with pod(tmp_path, prepared) as early:
+        status = Path(f"/proc/{early.process.pid}/status")
+        for _ in range(2000):
+            caught = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt"))
+            if int(caught.split()[1], 16) & (1 << (signal.SIGTERM - 1)):
+                break
+            time.sleep(0.005)
+        assert early.terminate() == 0
+        assert [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()] == [
+            "ended_before_loading"
+        ]
 
 
 def test_a_missing_program_a_bad_configuration_and_a_taken_port_are_said(prepared: Path, tmp_path: Path) -> None:

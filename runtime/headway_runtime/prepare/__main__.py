@@ -3,8 +3,11 @@ reads.
 """
 
 import argparse
+import os
 import re
+import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 
@@ -82,5 +85,20 @@ def _report(result: Termination, path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def _end_on_sigterm() -> None:
+    """End at once when told to. The first process of a container ignores SIGTERM unless it asks for it, and a handler
+    would wait for the store's client to come back: so a thread waits for the signal.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # in this thread and all that it starts
+
+    def wait() -> None:
+        signal.sigwait({signal.SIGTERM})
+        log.event("prepare.ended")
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 if __name__ == "__main__":
+    _end_on_sigterm()
     sys.exit(main())
