@@ -112,7 +112,7 @@ def command(folder: Path, model: Path, config: Mapping[str, Any], port: int, adm
 
 
 @contextmanager
-def pod(folder: Path, model: Path, **config: Any) -> Iterator[PodProcess]:
+def pod(folder: Path, model: Path, /, **config: Any) -> Iterator[PodProcess]:
     """Start a pod; it is killed at the end if it still runs. `config` overrides the cold configuration."""
     port, admin_port = free_port(), free_port()
     mount(folder / "knobs", '{"maxWait":"0ms"}')
