@@ -221,6 +221,17 @@ def test_a_record_keeps_its_revision_when_its_labels_are_removed_by_hand() -> No
     assert record_of(revision).name == w.role(Role.STABLE)
 
 
+@pytest.mark.parametrize("digest", ["", "latest", "sha256:5", f"sha256:{64 * 'A'}"])
+def test_a_digest_that_is_none_pins_nothing_and_is_found_again(digest: str) -> None:
+    w = world()
+    w.settle()
+    revision = next(obj for (kind, _), obj in w.objects.items() if kind == "ControllerRevision")
+    pinned = record_of(revision).pin
+    revision["metadata"]["annotations"][names.ANNOTATION_DIGEST] = digest
+    assert record_of(revision).pin is None
+    assert pinned in {record_of(obj).pin for obj in objects(w) if obj["kind"] == "ControllerRevision"}
+
+
 @pytest.mark.parametrize("part", ["base", "cold", "image", "podTemplate", "config"])
 def test_a_record_that_lacks_a_part_names_it(part: str) -> None:
     w = world()

@@ -240,6 +240,20 @@ def test_a_rollback_that_is_given_up_keeps_the_previous_version() -> None:
     assert w.published == {w.role(Role.STABLE): 100}
 
 
+def test_a_clock_that_was_ahead_and_is_set_right_stops_no_deadline() -> None:
+    w = serving(rollback={"keepFor": "1h"})
+    old = w.role(Role.STABLE)
+    w.now += 10 * 365 * 86_400
+    w.edit(artifact=B)
+    w.settle()
+    w.now -= 10 * 365 * 86_400
+    w.settle()
+    assert old in w.deployments()
+    w.now += 3601
+    w.settle()
+    assert old not in w.deployments()
+
+
 def test_the_previous_version_goes_when_its_time_is_over() -> None:
     w = serving(rollback={"keepFor": "1h"})
     old = w.role(Role.STABLE)

@@ -157,11 +157,16 @@ def test_what_a_given_up_revision_said_of_its_artifact_is_kept() -> None:
 
 def test_a_name_that_is_taken_is_said_and_the_rest_goes_on() -> None:
     w = serving()
-    now = told(w, conflicts=("Service/sentiment",))
+    now = told(w, conflicts=("NetworkPolicy/sentiment",))
     assert condition(now, "Accepted")[:2] == ("False", "NameConflict")
-    assert "Service/sentiment" in condition(now, "Accepted")[2]
+    assert "NetworkPolicy/sentiment" in condition(now, "Accepted")[2]
     assert condition(now, "Ready")[0] == "True"
     assert condition(now, "Stalled")[1] == "NameConflict"
+
+
+def test_a_service_of_somebody_else_at_the_url_is_not_ready() -> None:
+    now = told(serving(), conflicts=("Service/sentiment",))
+    assert condition(now, "Ready")[:2] == ("False", "NameConflict")
 
 
 def test_a_full_namespace_is_said_by_new_ones_only() -> None:

@@ -4,9 +4,11 @@ A new operator version, a new default or a changed renderer therefore changes no
 the pinned digest, which is written once, and the role, which is for a restore without status.
 """
 
+import re
 from typing import Any, TypeVar
 
 from headway_api import names
+from headway_api.fields import DIGEST_PATTERN
 from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig
 from headway_api.revision import Cold
 from headway_api.types import Device
@@ -74,7 +76,7 @@ def record_of(controller_revision: Object) -> Record:
     """The record in a ControllerRevision of ours. Raises ValueError naming the part that is not there."""
     meta = controller_revision["metadata"]
     annotations = meta.get("annotations") or {}
-    role = annotations.get(names.ANNOTATION_ROLE)
+    role, pin = annotations.get(names.ANNOTATION_ROLE), annotations.get(names.ANNOTATION_DIGEST, "")
     _part(controller_revision, str, "data", "cold", "artifact", "uri")
     _part(controller_revision, dict, "data", "podTemplate", "spec")
     return Record(
@@ -85,7 +87,7 @@ def record_of(controller_revision: Object) -> Record:
         pod_template=_part(controller_revision, dict, "data", "podTemplate"),
         config=_part(controller_revision, str, "data", "config"),
         number=_part(controller_revision, int, "revision"),
-        pin=annotations.get(names.ANNOTATION_DIGEST),
+        pin=pin if re.fullmatch(DIGEST_PATTERN, pin) else None,
         role=Role(role) if role in set(Role) else None,
     )
 

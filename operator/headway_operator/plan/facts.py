@@ -74,9 +74,12 @@ class Facts:
         return Role(self.before[revision]["role"]) if revision in self.before else None
 
     def since(self, revision: str, role: Role, key: str = "since") -> float:
-        """When a revision took its role (or `key` began), as long as it is still the same role; else now."""
+        """When a revision took its role (or `key` began), as long as it is still the same role; else now.
+
+        Never later than now: a time that a clock ahead of ours wrote would stop every deadline until then.
+        """
         entry = self.before.get(revision, {})
-        return parse_time(entry[key]) if entry.get("role") == role and entry.get(key) else self.now
+        return min(parse_time(entry[key]), self.now) if entry.get("role") == role and entry.get(key) else self.now
 
     def progressing_since(self, revision: str, role: Role) -> float:
         """When a revision that lacks pods last came forward: a pod more is ready, or its digest was found.

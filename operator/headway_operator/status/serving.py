@@ -11,7 +11,7 @@ from headway_operator.status.view import View, weights_text
 
 def ready(view: View) -> Verdict:
     """Whether the service answers; a candidate that fails does not make it false."""
-    return first((_answers, _routers_unknown, _failed, _unrouted, _warming, _starting), view)
+    return first((_unreachable, _answers, _routers_unknown, _failed, _unrouted, _warming, _starting), view)
 
 
 def routed(view: View) -> Verdict:
@@ -23,6 +23,13 @@ def up_to_date(view: View) -> Verdict:
     """Whether what serves is what the spec asks for: the rung of the ladder, in its words."""
     step = view.plan.step
     return (true if step.settled else false)(step.reason, step.message)
+
+
+def _unreachable(view: View) -> Verdict | None:
+    service = f"Service/{view.observed.resource.name}"
+    if service not in view.observed.conflicts:
+        return None
+    return false(Reason.NAME_CONFLICT, f"{service} is somebody else's: requests to it reach no revision of this one")
 
 
 def _answers(view: View) -> Verdict | None:
