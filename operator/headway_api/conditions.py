@@ -59,7 +59,6 @@ class Reason(StrEnum):
     ROLLING_OUT = "RollingOut"
     ROLLING_BACK = "RollingBack"
     CANARY_NOT_READY = "CanaryNotReady"
-    ROLLOUT_ABORTED = "RolloutAborted"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     # KnobsApplied
     APPLIED = "Applied"

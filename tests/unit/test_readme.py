@@ -25,6 +25,16 @@ def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_to_a_heading_leads_to_one(document: Path) -> None:
+    for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", document.read_text()):
+        text = ((document.parent / target) if target else document).read_text()
+        headings = [
+            re.sub(r"[^\w -]", "", line).strip().lower() for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        ]
+        assert heading in [found.replace(" ", "-") for found in headings], (target, heading)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_make_command_is_a_target(document: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     named = re.findall(r"(?:^|`| )make ([a-z-]+)(?:`|$| {2})", document.read_text(), flags=re.MULTILINE)
