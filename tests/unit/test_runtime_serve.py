@@ -1,6 +1,7 @@
 """The serving pod as users and the operator meet it: a real process, a real exported program, real sockets."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -311,6 +312,29 @@ def test_malformed_requests_are_answered_400_and_do_not_fill_the_log(server: Pod
             connection.sendall(garbage)
             assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
     assert (server.folder / "log").read_bytes() == before
+
+
+def test_a_head_without_end_is_refused_and_a_long_body_is_no_head(server: PodProcess) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\n")
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 4 * 2**20:
+                sent += connection.send(b"a: b\r\n" * 1000)
+        assert sent < 4 * 2**20
+    long = {**question([[1, 2]]), "parameters": {"note": "x" * 500_000}}
+    for _ in range(2):  # on one connection
+        assert server.client.post(server.infer, json=long).status_code == 200
+    body = json.dumps(long).encode()
+    request = b"POST /v2/models/%s/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (MODEL.encode(), len(body)) + body
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(request + request[:10])  # the second head begins in the part that ends the first body
+        time.sleep(0.2)
+        connection.sendall(request[10:])
+        received = b""
+        while received.count(b"HTTP/1.1 200 OK") < 2 and (part := connection.recv(65536)):
+            received += part
+        assert received.count(b"HTTP/1.1 200 OK") == 2
 
 
 def test_pipelined_requests_are_answered_in_order(server: PodProcess) -> None:
