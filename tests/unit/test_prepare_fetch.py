@@ -40,6 +40,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        if self.path == "/bucket/unknown-key":
+            body = b"<Error><Code>InvalidAccessKeyId</Code></Error>"
+            self.send_response(400)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            return
         if self.path == "/redirected":
             self.send_response(302)
             self.send_header("Location", "/nowhere?X-Amz-Signature=TOPSECRET")
@@ -135,6 +142,20 @@ def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
     with pytest.raises(FetchError) as error:
         get("http://127.0.0.1:1/model.pt2", tmp_path, attempts=1)
     assert error.value.reason == "Unreachable"
+
+
+def test_a_number_in_the_name_of_an_object_is_no_status(tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="in 2 attempts") as error:
+        get("http://127.0.0.1:1/model-403.pt2", tmp_path)
+    assert error.value.reason == "Unreachable"
+
+
+def test_an_unknown_access_key_is_forbidden_whatever_the_status(server: str, tmp_path: Path) -> None:
+    for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_ENDPOINT_URL": server}.items():
+        (tmp_path / name).write_text(value)
+    with pytest.raises(FetchError) as error:
+        get("s3://bucket/unknown-key", tmp_path, credentials=tmp_path)
+    assert error.value.reason == "Forbidden"
 
 
 def test_an_object_over_the_limit_is_refused_before_it_is_fetched(server: str, tmp_path: Path) -> None:

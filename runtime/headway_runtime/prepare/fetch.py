@@ -29,6 +29,8 @@ CHUNK = 4 << 20
 PROGRESS_SECONDS = 5.0
 
 _QUERY = re.compile(r"\?\S+")
+_REFUSED = re.compile(r"status code: 403\b|<Code>InvalidAccessKeyId</Code>")
+_METADATA_SERVICE = "169.254.169.254"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def _get(location: Location, progress: _Progress, out: BinaryIO) -> Any:
             "Forbidden", "the store refused access; check the Secret named in spec.artifact.credentials and its rights"
         ) from e
     except (exceptions.BaseError, OSError) as e:
-        if "InvalidAccessKeyId" in str(e) or "403" in str(e):
+        if _REFUSED.search(str(e)):
             raise FetchError(
                 "Forbidden", "the store refused access; check the Secret named in spec.artifact.credentials"
             ) from e
@@ -165,4 +167,7 @@ def _brief(error: Exception) -> str:
     credential.
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return _QUERY.sub("?…", lines[0])[:200]
+    text = _QUERY.sub("?…", lines[0])[:200]
+    if _METADATA_SERVICE in text:
+        text += " (no credentials were given, so the machine was asked for its own; see spec.artifact.credentials)"
+    return text
