@@ -57,6 +57,7 @@ class World:
     status: Object = field(default_factory=dict)
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
     pods: list[SimPod] = field(default_factory=list)
+    uris: dict[str, str] = field(default_factory=dict)  # revision -> what its pods fetch
     published: dict[str, int] | None = None
     routers: list[dict[str, int] | None] = field(default_factory=lambda: [None, None])
     confirmed: dict[str, int] | None = None
@@ -75,6 +76,11 @@ class World:
         """Change fields of the spec; None removes one."""
         self.spec = {key: value for key, value in {**self.spec, **changes}.items() if value is not None}
         self.generation += 1
+
+    def vandalize(self, index: int) -> None:
+        """A child is deleted by hand."""
+        if self.objects:
+            del self.objects[sorted(self.objects)[index % len(self.objects)]]
 
     # What the operator sees
 
@@ -205,6 +211,8 @@ class World:
             pins = [each["metadata"].get("annotations", {}).get(names.ANNOTATION_DIGEST) for each in (old, obj)]
             assert pins[0] in (None, pins[1]), "a pin was written twice"
         self.objects[key] = copy.deepcopy(obj)
+        if obj["kind"] == "ControllerRevision":
+            self.uris[names.revision_of(key[1])] = obj["data"]["cold"]["artifact"]["uri"]
 
     def _check_scale(self, revision: str, old: Object, new: Object) -> None:
         """Pods may go only when no router sends anything that needs them."""
@@ -253,9 +261,7 @@ class World:
                 self.pods.remove(pod)
             for _ in range(-surplus):
                 self.counter += 1
-                record = record_of(self.objects["ControllerRevision", f"{self.name}-{revision}"])
-                uri = record.cold["artifact"]["uri"]
-                self.pods.append(SimPod(f"{self.name}-{revision}-{self.counter:04}", revision, uri))
+                self.pods.append(SimPod(f"{self.name}-{revision}-{self.counter:04}", revision, self.uris[revision]))
 
     def _advance(self, pod: SimPod) -> None:
         pin = self.objects.get(("ConfigMap", f"{self.name}-{pod.revision}"), {}).get("data", {}).get(names.DIGEST_KEY)

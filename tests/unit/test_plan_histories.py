@@ -56,7 +56,8 @@ LUCK = (
     st.tuples(st.just("wait"), st.sampled_from([1.0, 60.0, 1200.0])),
     st.tuples(st.just("settle"), st.none()),
 )
-HISTORIES = st.lists(st.one_of(*EDITS, *LUCK), max_size=30)
+HANDS = st.tuples(st.just("vandal"), st.integers(0, 99))
+HISTORIES = st.lists(st.one_of(*EDITS, *LUCK, HANDS), max_size=30)
 
 
 def happen(w: World, kind: str, value: Any) -> None:
@@ -94,6 +95,8 @@ def happen(w: World, kind: str, value: Any) -> None:
             w.restart_operator()
         case "remember":
             w.remember()
+        case "vandal":
+            w.vandalize(value)
         case "lose-status":
             w.status = {}
         case "wait":
