@@ -63,6 +63,9 @@ class Applier:
             _log.info("create", extra=_fields(desired))
         try:
             result = await self._cluster.apply(desired, live)
+        except errors.PredecessorError as error:
+            self._obstacles.met_predecessor(owner, md, error.reference)
+            raise
         except errors.RejectedError as error:
             message = f"The API server refuses {desired['kind']}/{metadata['name']}: {error.words}"
             self._obstacles.met_refusal(owner, md, message, by_spec=error.status in (400, 422))

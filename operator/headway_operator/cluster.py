@@ -99,7 +99,7 @@ class Cluster:
             case Ownership.FOREIGN:
                 raise errors.ForeignObjectError(f"{kind.kind}/{metadata['name']}")
             case Ownership.STALE:
-                raise errors.ConflictError(f"{kind.kind}/{metadata['name']} belongs to an owner that is gone")
+                raise errors.PredecessorError(f"{kind.kind}/{metadata['name']}")
             case Ownership.OURS:
                 pass
         if created_by_post(live):
@@ -189,7 +189,10 @@ class Cluster:
             raise errors.from_response(status, answer, call=call, retry_after=headers.get("Retry-After"))
         if method != "GET":
             self._debug.wrote()
-        result = json.loads(answer)
+        try:
+            result = json.loads(answer)
+        except ValueError as error:
+            raise errors.TransientError(f"{verb} {path}: the answer is no JSON: {answer[:200]!r}") from error
         assert isinstance(result, dict)
         return result
 

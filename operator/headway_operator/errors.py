@@ -41,6 +41,14 @@ class AlreadyExistsError(ConflictError):
     """An object of this name is already there."""
 
 
+class PredecessorError(ConflictError):
+    """The object is still of an owner of the same name that was deleted. `reference` is `Kind/name`."""
+
+    def __init__(self, reference: str) -> None:
+        super().__init__(f"{reference} belongs to an owner that is gone")
+        self.reference = reference
+
+
 class GoneError(ClusterError):
     """The object, or its kind, is not there."""
 
@@ -69,7 +77,7 @@ def from_response(status: int, body: bytes, *, call: str, retry_after: str | Non
     if status in (408, 429) or status >= 500:
         seconds = float(retry_after) if retry_after and retry_after.isdigit() else None
         return TransientError(message, status=status, retry_after=seconds)
-    causes = answer.get("details", {}).get("causes") or []
+    causes = (answer.get("details") or {}).get("causes") or []
     if status in (403, 409) and any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
         return NamespaceTerminatingError(message, status=status)
     if status == 409:

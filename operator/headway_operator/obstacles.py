@@ -34,6 +34,7 @@ class Obstacles:
         self._foreign: dict[Owner, tuple[float, tuple[Object, ...]]] = {}  # when looked; what we wanted to be there
         self._refused: dict[Owner, tuple[str, int, Refusal, float]] = {}  # UID, generation, what, when
         self._terminating: dict[Owner, str] = {}  # UID
+        self._waiting: dict[Owner, tuple[str, float]] = {}  # UID, since when
 
     async def conflicts(self, owner: Owner) -> tuple[tuple[str, ...], float | None]:
         """`Kind/name` of objects that are not ours, and the seconds until they should be looked at again."""
@@ -66,6 +67,18 @@ class Obstacles:
         refusal = Refusal(message, by_spec, TRY_AGAIN if by_spec else LOOK_AGAIN)
         self._refused[owner] = (md["metadata"]["uid"], md["metadata"]["generation"], refusal, self._clock())
 
+    def met_predecessor(self, owner: Owner, md: Object, reference: str) -> None:
+        """An object is still that of a deleted ModelDeployment of this name; usually for seconds."""
+        uid, since = self._waiting.get(owner, ("", 0.0))
+        if uid != md["metadata"]["uid"]:
+            self._waiting[owner] = (md["metadata"]["uid"], self._clock())
+        elif self._clock() - since >= LOOK_AGAIN:
+            message = (
+                f"{reference} is still there, of a ModelDeployment of this name that was deleted; its end is waited "
+                "for. If it has finalizers, see who should remove them; or delete it"
+            )
+            self.met_refusal(owner, md, message, by_spec=False)
+
     def refusal(self, owner: Owner, md: Object) -> Refusal | None:
         """The refusal that stands for this generation of the spec."""
         if (known := self._refused.get(owner)) is None:
@@ -85,7 +98,7 @@ class Obstacles:
 
     def forget(self, owner: Owner) -> None:
         """The ModelDeployment is gone."""
-        for known in (self._foreign, self._refused, self._terminating):
+        for known in (self._foreign, self._refused, self._terminating, self._waiting):
             known.pop(owner, None)
 
     async def _is_foreign(self, desired: Object) -> bool:

@@ -268,10 +268,14 @@ async def test_a_deleted_model_loses_its_route_and_an_empty_namespace_its_router
     await played.look()
     assert (await operator.reconcile(namespace) or 99) <= 1
     assert len(await played.objects()) == 6
+    labels = {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_COMPONENT: names.COMPONENT_ROUTER}
+    with config.new_client_from_config(str(played.kubeconfig)) as somebody:
+        theirs = {"metadata": {"name": "theirs", "labels": labels}}  # a copy of ours, under another name
+        client.CoreV1Api(somebody).create_namespaced_config_map(namespace, theirs)
     played.now += 1
     await played.look()
     assert await operator.reconcile(namespace) is None
-    assert await played.objects() == {}
+    assert set(await played.objects()) == {"ConfigMap/theirs"}
     await played.look()
     assert await operator.reconcile(namespace) is None
 

@@ -17,6 +17,7 @@ from headway_operator.router.podtemplate import pod_template
 from headway_operator.router.render import Files, Published, Site, published
 
 CLUSTERS_NAME = f"{names.ROUTER_NAME}-clusters"  # a ConfigMap of its own: both together may be larger than one can be
+NAMES = (names.ROUTER_NAME, CLUSTERS_NAME)  # of everything that a router is made of
 STATE_KEY = "state.json"
 TEMPLATE_KEY = "pod.json"
 BOOTSTRAP_KEY = "bootstrap.json"

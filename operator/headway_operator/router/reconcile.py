@@ -22,7 +22,7 @@ from headway_operator.observed import RouteState
 from headway_operator.pods import parse_pod
 from headway_operator.router.acks import Acks, obeys, router_pods
 from headway_operator.router.intent import Intent
-from headway_operator.router.objects import objects, pinned, stored
+from headway_operator.router.objects import NAMES, objects, pinned, stored
 from headway_operator.router.render import Ack, Files, Published, Site, Step, render, step
 from headway_operator.router.render.published import plain
 from headway_operator.router.states import route_states
@@ -244,7 +244,8 @@ class RouterReconciler:
 
     async def _abandon(self, space: _Space, owner: Owner) -> float | None:
         """Seconds that a router without models still has; None when it is gone, after deleting it if its time is up."""
-        own = [obj for kind in reversed(CHILDREN) for obj in self._store.owned(owner, kind)]
+        labelled = (obj for kind in reversed(CHILDREN) for obj in self._store.owned(owner, kind))
+        own = [obj for obj in labelled if obj["metadata"]["name"] in NAMES]  # labels are soon copied by hand
         if own:
             space.empty_since = self._clock() if space.empty_since is None else space.empty_since
             if (left := space.empty_since + ABANDONED_SECONDS - self._clock()) > 0:
