@@ -104,7 +104,11 @@ class LocalObjectReference(ApiModel):
 class Template(ApiModel):
     """What the pods need from the cluster. All of it is cold."""
 
-    resources: Resources | None = Field(default=None, description="Requests and limits of the serve container. Cold.")
+    resources: Resources | None = Field(
+        default=None,
+        description="Requests and limits of each of the two containers, prepare and serve. Without it: requests of "
+        "cpu: 100m and memory: 512Mi. Cold.",
+    )
     env: list[EnvVar] | None = Field(
         default=None,
         max_length=64,

@@ -165,7 +165,13 @@ class Rollback(ApiModel):
         default=Keep.WARM,
         description="Warm: its pods stay, and a revert takes traffic within seconds. None: its pods go. Hot.",
     )
-    warm_replicas: int = Field(default=1, ge=1, le=1000, description="Pods of it that stay warm. Hot.")
+    warm_replicas: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        description="Pods of it that stay warm, at most replicas. A revert gives it at once the share of the requests "
+        "that they can carry. Hot.",
+    )
     keep_for: Duration = Field(default="24h", description="How long they stay. Hot.")
     history: int = Field(
         default=5, ge=1, le=50, description="Revisions whose record is kept, besides those that serve. Hot."

@@ -1,7 +1,7 @@
 """Write a ``.pt2`` that says what a plain export cannot: names of dimensions and outputs, and golden samples.
 
     export_model(encoder, {"ids": ids, "mask": mask}, path="encoder.pt2", outputs=["embedding"],
-                 dimensions={"ids": {0: Dimension("batch", 1, 64), 1: Dimension("sequence", 1, 256)}, "mask": {…}})
+                 dynamic_shapes={"ids": {0: Size("batch", 1, 64), 1: Size("sequence", 1, 256)}, "mask": {…}})
 
 The program itself is what ``torch.export.save`` writes; the rest is one JSON record beside it, ``extra/headway.json``.
 """
