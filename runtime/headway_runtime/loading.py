@@ -13,6 +13,7 @@ from headway_runtime.batching.engine import Deliver, Engine
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import resolve_buckets
 from headway_runtime.errors import FatalError
+from headway_runtime.independence import independent_rows
 from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
 from headway_runtime.program import ProgramError, load_program
@@ -48,8 +49,8 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
 
     with torch.inference_mode():
         warm(program, buckets, progress)
+        layout = independent_rows(program, Layout.of(program), buckets)
     pod.metrics.warm_seconds.set(time.monotonic() - loaded)
-    layout = Layout.of(program)
     largest = 1 if layout.batch is None else buckets.largest(layout.batch)
     engine = Engine(program, layout, knobs.resolve(Knobs(), largest).limits, deliver)
     return Model(engine, layout, Signature(program, layout, buckets), buckets)

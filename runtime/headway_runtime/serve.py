@@ -28,9 +28,9 @@ MESSAGE_LIMIT = 3000  # bytes, as JSON; the kubelet keeps 4096 of a termination 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the pod; returns the exit code."""
     arguments = _parser().parse_args(argv)
+    logs.configure()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
-    logs.configure()
     try:
         failure = _serve(arguments)
     except FatalError as error:

@@ -1,0 +1,113 @@
+"""Programs whose rows leave each other alone are batched; those that mix them are not, and the report says why."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from headway_api.podconfig import ColdConfig, Phase
+from headway_runtime.loading import load
+from headway_runtime.metrics import Metrics
+from headway_runtime.origin import Origin
+from headway_runtime.pod import Pod
+from torch import nn
+from torch.export import Dim
+
+from tests.unit.small_models import prepare
+
+
+class Centred(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(0, keepdim=True)
+
+
+class Turned(nn.Module):
+    """Gives every row the answer of another one."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flip(0) * 2
+
+
+class Sorted(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sort(0).values
+
+
+class Chosen(nn.Module):
+    """One branch for all rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
+        return result
+
+
+class Counted(nn.Module):
+    """Whole numbers only."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + x.sum(0, keepdim=True)
+
+
+class Convolved(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv1d(3, 4, 1), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.net(x.unsqueeze(-1))
+        return result
+
+
+class Attended(nn.Module):
+    """Ids to an encoder with attention; a table of one word, so that companions with another id fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(1, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(self.words(x))
+        return result
+
+
+def loaded(module: nn.Module, folder: Path, *, dtype: torch.dtype) -> Pod:
+    example = torch.zeros(3, 3, dtype=dtype)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(
+            module.eval(), (example,), dynamic_shapes=({0: Dim("batch", min=1, max=8)},), strict=False
+        )
+        torch.export.save(program, folder / "model.pt2")
+    cold = {"model": "m", "namespace": "t", "revision": "0a1b2c3d", "artifact": {"uri": "file:///m.pt2"}}
+    pod = Pod(ColdConfig.model_validate({**cold, "device": {"kind": "cpu"}}), Metrics(), Origin())
+    directory = prepare(folder / "model.pt2", folder / "prepared")
+    pod.install(load(pod, directory, lambda outcomes, record: None, lambda function, *args: function(*args)))
+    return pod
+
+
+@pytest.mark.parametrize("module", [Centred, Turned, Sorted, Chosen])
+def test_a_program_that_mixes_rows_runs_one_request_at_a_time(module: type[nn.Module], tmp_path: Path) -> None:
+    refuses_to_batch(loaded(module(), tmp_path, dtype=torch.float32))
+
+
+def test_mixed_rows_of_whole_numbers_are_seen_too(tmp_path: Path) -> None:
+    refuses_to_batch(loaded(Counted(), tmp_path, dtype=torch.int64))
+
+
+def refuses_to_batch(pod: Pod) -> None:
+    assert pod.phase is Phase.READY
+    assert pod.model is not None
+    pod.knobs_changed('{"maxBatch": 4}', "abc")
+    (clamp,) = pod.report().knobs.clamped
+    assert (clamp.field, clamp.effective) == ("spec.batching.maxBatch", "1")
+    assert "a row of output output_0 depends on the other rows of its batch" in clamp.message
+    several = torch.ones(3, 3, dtype=torch.float32)
+    assert pod.model.layout.group_key({"batch": 3}, (several,)) is None
+
+
+@pytest.mark.parametrize(("module", "dtype"), [(Convolved, torch.float32), (Attended, torch.int64)])
+def test_a_program_of_independent_rows_is_batched(module: type[nn.Module], dtype: torch.dtype, tmp_path: Path) -> None:
+    pod = loaded(module(), tmp_path, dtype=dtype)
+    assert pod.model is not None
+    assert pod.model.layout.batch == "batch"
