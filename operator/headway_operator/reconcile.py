@@ -90,6 +90,10 @@ class Reconciler:
             if self._obstacles.refusal(owner, md) is None:  # otherwise the next pass tells it, in the status
                 await self._recorder.record(md, Event("Warning", "Refused", error.words[:LONGEST_NOTE]))
             raise
+        except errors.PredecessorError:
+            if self._obstacles.refusal(owner, md) is None:
+                raise
+            return Outcome(wrote=True, again=None)  # the next pass tells it
         except errors.NamespaceTerminatingError:
             self._obstacles.met_end_of_namespace(owner, md)
             _log.info("namespace_ends", extra={"namespace": owner.namespace, "model": owner.name})
