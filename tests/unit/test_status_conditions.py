@@ -342,3 +342,15 @@ def test_pods_of_a_revision_without_a_record_are_shown_as_they_are() -> None:
     shown = next(each for each in w.status["revisions"] if each["name"] == stable)
     assert "artifactUri" not in shown
     assert shown["ready"] == 1
+
+
+@pytest.mark.parametrize("names", ["abc", "cba"])
+def test_a_column_that_takes_the_first_of_a_role_shows_one_that_stays(names: str) -> None:
+    w = world(f"s3://m/{names[0]}")
+    w.pass_()
+    for name in names[1:]:  # nothing was ever ready, and no router has said a word: the old ones wait to leave
+        w.edit(artifact={"uri": f"s3://m/{name}"})
+        w.pass_()
+    stable = [entry for entry in w.status["revisions"] if entry["role"] == "Stable"]
+    assert [entry.get("leaving", False) for entry in stable] == [False, True, True]
+    assert stable[0]["artifactUri"] == f"s3://m/{names[-1]}"

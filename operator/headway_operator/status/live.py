@@ -7,8 +7,12 @@ from headway_operator.status.view import View
 
 
 def revisions(view: View) -> list[Object]:
-    """One entry for each revision that has pods or should have some, by name."""
-    return [_revision(view, target) for target in sorted(view.plan.targets, key=lambda target: target.revision)]
+    """One entry for each revision that has pods or should have some, by name; those that leave come last.
+
+    A column of `kubectl get` shows the first one of a role, and a version that leaves still has its last role.
+    """
+    ordered = sorted(view.plan.targets, key=lambda target: (target.leaving, target.revision))
+    return [_revision(view, target) for target in ordered]
 
 
 def _revision(view: View, target: Target) -> Object:
