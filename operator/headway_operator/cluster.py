@@ -92,6 +92,8 @@ class Cluster:
             try:
                 return await self.create(desired)
             except errors.AlreadyExistsError:
+                if kind is CONTROLLER_REVISION:  # immutable: another operator was faster, and its record counts
+                    raise
                 live = await self.get(kind, metadata["namespace"], metadata["name"])
             if live is None:
                 raise errors.ConflictError(f"{kind.kind}/{metadata['name']} was there and is not any more")
