@@ -86,6 +86,8 @@ def test_arithmetic_never_wraps_and_never_explodes() -> None:
     assert ex.evaluate(ex.call("mul", size, size, size), {"s0": 2**40}) == 2**120
     with pytest.raises(ex.EvaluationError):
         ex.evaluate(ex.call("pow", ex.call("pow", size, ex.const(8)), ex.const(8)), {"s0": 2**40})
+    with pytest.raises(ex.EvaluationError, match="too large"):
+        ex.evaluate(guards.parse("((3 ** -8) ** 8) ** 8 == 1", SHAPES.get), SIZES)
 
 
 LEAVES = st.one_of(st.integers(-50, 50).map(ex.const), st.sampled_from(["s0", "s1"]).map(ex.symbol))

@@ -140,7 +140,7 @@ def evaluate(expr: Expr, sizes: Mapping[str, int]) -> Number:
 def _checked(value: Any) -> Any:
     if isinstance(value, Fraction) and value.denominator == 1:
         value = int(value)
-    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+    if isinstance(value, int | Fraction) and max(value.numerator, value.denominator, key=abs).bit_length() > MAX_BITS:
         raise EvaluationError("number too large")
     return value
 
