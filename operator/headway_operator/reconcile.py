@@ -87,7 +87,8 @@ class Reconciler:
         try:
             return await self._pass(owner, md)
         except errors.RejectedError as error:
-            if self._obstacles.refusal(owner, md) is None:  # otherwise the next pass tells it, in the status
+            noted = self._obstacles.refusal(owner, md)
+            if noted is None or error.words not in noted.message:  # otherwise the next pass tells it, in the status
                 await self._recorder.record(md, Event("Warning", "Refused", error.words[:LONGEST_NOTE]))
             raise
         except errors.PredecessorError:
