@@ -17,12 +17,16 @@ class Sample:
     memory_mb: float
 
 
+def operator_pod(access: Access, namespace: str) -> str:
+    """Name of the one operator pod that runs in the namespace."""
+    selector = ("-l", "app.kubernetes.io/name=headway-operator", "--field-selector=status.phase=Running")
+    (pod,) = access.items(namespace, "pods", *selector)
+    return str(pod["metadata"]["name"])
+
+
 def sample(access: Access, namespace: str) -> Sample:
     """One reading of the operator that runs in the namespace."""
-    (pod,) = access.items(
-        namespace, "pods", "-l", "app.kubernetes.io/name=headway", "--field-selector=status.phase=Running"
-    )
-    path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}:8080/proxy/metrics"
+    path = f"/api/v1/namespaces/{namespace}/pods/{operator_pod(access, namespace)}:8080/proxy/metrics"
     writes = memory = 0.0
     for family in text_string_to_metric_families(access.kubectl("get", "--raw", path)):
         for found in family.samples:

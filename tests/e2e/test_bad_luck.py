@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.cluster_access import wait_until
+from tests.e2e.operator_metrics import operator_pod
 from tests.e2e.platform import BUCKET, SYSTEM_NAMESPACE, Platform
 from tests.e2e.small import CLIENTS, MODEL, Small, small_world
 
@@ -86,18 +87,8 @@ def test_an_operator_that_is_killed_costs_nothing_and_its_successor_converges(wo
     access = world.platform.access
     with world.traffic() as traffic:
         world.apply(canary={"artifact": {"uri": f"s3://{BUCKET}/small/2.pt2"}, "weight": 20})
-        access.kubectl(
-            *(
-                "delete",
-                "pod",
-                "-n",
-                SYSTEM_NAMESPACE,
-                "--grace-period=0",
-                "--force",
-                "-l",
-                "app.kubernetes.io/name=headway",
-            )
-        )
+        killed = operator_pod(access, SYSTEM_NAMESPACE)
+        access.kubectl("delete", "pod", "-n", SYSTEM_NAMESPACE, "--grace-period=0", "--force", killed)
         world.wait("UpToDate", "Routed")
         world.apply()
         world.wait("UpToDate", "Routed")
