@@ -20,6 +20,7 @@ from tests.e2e.operator_metrics import sample
 from tests.e2e.traffic import Traffic, burst, request_body
 
 MODEL = "sentences"
+QUIET_SECONDS = 20  # longer than the routers keep a cluster that nobody uses any more
 SENTENCES = (
     "A man is playing a guitar on stage.",
     "Someone performs music with an instrument.",
@@ -219,11 +220,11 @@ class Story:
 
         def quiet() -> bool:
             nonlocal before
-            time.sleep(5)
+            time.sleep(QUIET_SECONDS)
             last, before = before, sample(self.access, system_namespace)
             return last.writes == before.writes
 
-        wait_until("the operator to come to rest", quiet, seconds=120)
+        wait_until("the operator to come to rest", quiet, seconds=240)
         time.sleep(seconds)
         after = sample(self.access, system_namespace)
         return Rested(60 * (after.writes - before.writes) / seconds, after.memory_mb)
