@@ -6,8 +6,7 @@ observations, never a verdict; `failures` are those of the whole story.
 
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -275,10 +274,8 @@ class Story:
             if "deletionTimestamp" not in p["metadata"]
         }
 
-    @contextmanager
-    def _traffic(self) -> Iterator[Traffic]:
-        with Traffic(self.url, MODEL, self.bodies) as traffic:
-            yield traffic
+    def _traffic(self) -> Traffic:
+        return Traffic(self.url, MODEL, self.bodies)
 
     def _account(self, traffic: Traffic) -> tuple[str, ...]:
         failed = tuple(a.error for a in traffic.failures if a.error)
