@@ -1,7 +1,7 @@
 # The commands of this project. `make` alone lists them.
 #
 # Everything is installed by these targets: system packages (as root, by one script that says what and why), a virtual
-# environment in .venv, and, once for a machine, a real Kubernetes in ~/.cache/headway (about 8 minutes on two cores).
+# environment in .venv, and, once for a machine, a real Kubernetes in ~/.cache/headway (8 to 15 minutes on two cores).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

@@ -103,7 +103,7 @@ def open_platform(say: Say) -> Platform:
         named = {name: f"{prefix}-{name}:dev" for name in images.NAMES}
         return Platform(Access(Path(given).expanduser(), None), named, embedded=False)
     try:
-        say("building Kubernetes from source, where that was not done before (about 8 minutes on two cores, once)")
+        say("building Kubernetes from source, where that was not done before (8 to 15 minutes on two cores, once)")
         build(ALL)
         say("starting it: etcd, API server, controllers, scheduler, kubelet, kube-proxy, CoreDNS, containerd")
         kubeconfig = instance.up(INSTANCE, node=True)
