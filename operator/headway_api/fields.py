@@ -22,6 +22,7 @@ MAX_BUCKETS = 64  # combinations of the sizes of all dimensions
 
 Uri = Annotated[str, Field(pattern=URI_PATTERN, max_length=1024)]
 Digest = Annotated[str, Field(pattern=DIGEST_PATTERN, max_length=71)]
+ProgramName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)]
 Duration = Annotated[str, Field(pattern=DURATION_PATTERN, max_length=MAX_DURATION_LENGTH)]
 Size = Annotated[str, Field(pattern=SIZE_PATTERN, max_length=24)]
 DimensionName = Annotated[str, Field(pattern=DIMENSION_PATTERN, max_length=64)]

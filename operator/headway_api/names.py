@@ -42,6 +42,8 @@ DIGEST_FILE = f"{CONFIG_DIR}/digest"
 KNOBS_DIR = "/etc/headway/knobs"  # the hot ConfigMap
 KNOBS_FILE = f"{KNOBS_DIR}/knobs.json"
 CREDENTIALS_DIR = "/etc/headway/credentials"  # the credentials Secret, in the prepare container only
+PUBLIC_KEYS_DIR = "/etc/headway/public-keys"  # Secrets with keys of signers, in the prepare container only
+BUILDER_KEYS_DIR = "/etc/headway/builder-keys"
 MODEL_DIR = "/model"  # the prepared program
 TERMINATION_LOG = "/dev/termination-log"
 
@@ -49,6 +51,8 @@ TERMINATION_LOG = "/dev/termination-log"
 CONFIG_KEY = "config.json"
 DIGEST_KEY = "digest"
 KNOBS_KEY = "knobs.json"
+
+SIGNATURE_SUFFIX = ".sig"  # an artifact's signature is beside it: <uri>.sig
 
 PREPARE_CONTAINER = "prepare"
 SERVE_CONTAINER = "serve"

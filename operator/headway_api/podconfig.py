@@ -14,7 +14,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from headway_api.types import Batching, Device, Queue
+from headway_api.podtemplate import Sandbox
+from headway_api.types import Batching, Device, OnMismatch, Queue, TrustLevel
 
 
 class WireModel(BaseModel):
@@ -35,6 +36,16 @@ class ColdArtifact(WireModel):
     """Where to fetch from. The digest travels in a file of its own, because it is pinned later."""
 
     uri: str
+    program: str | None = None  # None: the only one, or the one named "model"
+    require: TrustLevel = TrustLevel.NONE
+
+
+class ColdVerification(WireModel):
+    """How golden answers are compared: within `atol + rtol * |golden|`."""
+
+    on_mismatch: OnMismatch = OnMismatch.BLOCK
+    rtol: float = 1e-3
+    atol: float = 1e-5
 
 
 class ColdBatching(WireModel):
@@ -53,6 +64,8 @@ class ColdConfig(WireModel):
     artifact: ColdArtifact
     device: Device
     batching: ColdBatching = ColdBatching()
+    verification: ColdVerification = ColdVerification()
+    sandbox: Sandbox = Sandbox.BEST_EFFORT
     drain_timeout: str = "60s"
 
 
@@ -96,6 +109,7 @@ class Termination(WireModel):
     digest: str | None = None  # with Prepared: sha256:<hex> of the fetched file
     bytes: int | None = None  # with Prepared: its size
     torch: str | None = None  # with Prepared: the torch version that exported it
+    signer: str | None = None  # with Prepared: id of the key whose signature was verified
 
 
 PREPARED = "Prepared"
@@ -144,6 +158,23 @@ class KnobsReport(WireModel):
     error: str | None = None  # the newest file could not be read; the one of `hash` is still in force
 
 
+class SandboxReport(WireModel):
+    """Which parts of the sandbox confine the serving process, and what is missing (`[]`: nothing)."""
+
+    landlock: int = 0  # the kernel's Landlock ABI that is in force; 0: none
+    seccomp: bool = False
+    missing: list[str] = []
+
+
+class ParityReport(WireModel):
+    """How the golden answers of the artifact compare with this pod's."""
+
+    samples: int = 0
+    agrees: bool = True
+    largest_difference: float = 0.0  # absolute, over all samples
+    message: str = ""
+
+
 class Report(WireModel):
     """What a runtime pod says of itself."""
 
@@ -152,6 +183,9 @@ class Report(WireModel):
     phase: Phase
     artifact_digest: str | None = None
     torch: str | None = None
+    signer: str | None = None  # id of the key whose signature was verified
+    sandbox: SandboxReport | None = None
+    parity: ParityReport | None = None  # None: the artifact carries no golden answers, or they were not run yet
     buckets: BucketReport = BucketReport()
     knobs: KnobsReport = KnobsReport()
     failure: Termination | None = None

@@ -95,6 +95,13 @@ class Toleration(ApiModel):
     )
 
 
+class Sandbox(StrEnum):
+    """What a pod does when its node's kernel lacks a part of the sandbox."""
+
+    REQUIRE = "Require"
+    BEST_EFFORT = "BestEffort"
+
+
 class LocalObjectReference(ApiModel):
     """A name in this namespace."""
 
@@ -141,6 +148,12 @@ class Template(ApiModel):
         default=None, max_length=32, description="More annotations of the pods. Cold."
     )
     priority_class_name: DnsName | None = Field(default=None, description="PriorityClass of the pods. Cold.")
+    sandbox: Sandbox | None = Field(
+        default=None,
+        description="The serving process gives up files, new processes and outgoing connections before it loads a "
+        "program (Landlock and seccomp). Require: on a kernel that lacks a part of that, the pod does not serve. "
+        "BestEffort: it serves, and its report says what is missing. Without it: BestEffort. Cold.",
+    )
     drain_timeout: Duration | None = Field(
         default=None,
         description="How long a pod that ends may take to answer what it has admitted, from 1s to 1h. "

@@ -18,8 +18,13 @@ Cold = dict[str, Any]
 
 # Defaults of cold fields when they were introduced; such a value reads as absent, for ever.
 INTRODUCED: Mapping[tuple[str, ...], Any] = {
+    ("artifact", "trust", "require"): "None",
     ("device", "resourceName"): "nvidia.com/gpu",
     ("template", "drainTimeout"): 60.0,
+    ("template", "sandbox"): "BestEffort",
+    ("verification", "onMismatch"): "Block",
+    ("verification", "rtol"): 1e-3,
+    ("verification", "atol"): 1e-5,
 }
 _QUANTITIES = {("template", "resources", "requests"), ("template", "resources", "limits")}
 _DURATIONS = {("template", "drainTimeout")}
@@ -56,6 +61,7 @@ def _cold(spec: Spec, artifact: dict[str, Any], refresh: str | None) -> Cold:
         "device": whole["device"],
         "batching": {k: v for k, v in batching.items() if k in ("shapeBuckets", "dimensions")},
         "template": whole.get("template", {}),
+        "verification": whole.get("verification", {}),
         "refresh": refresh,
     }
     pruned = _prune(cold, ())

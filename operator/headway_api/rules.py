@@ -102,8 +102,14 @@ RULES: tuple[Rule, ...] = (
     _keys("batching", "dimensions", pattern=DIMENSION_PATTERN, longest=64, message=_DIMENSION_NAMES),
     Rule(
         ("spec", "canary", "artifact"),
-        "has(self.uri) || has(self.digest) || has(self.credentials)",
+        "has(self.uri) || has(self.digest) || has(self.credentials) || has(self.program)",
         "a canary needs an artifact of its own: write its uri, or remove canary",
+    ),
+    Rule(
+        ("spec", "artifact", "trust"),
+        "!has(self.require) || self.require != 'Signature' || has(self.publicKeys) || has(self.builderKeys)",
+        "require: Signature needs keys to check with: write publicKeys.secretName",
+        blames=".require",
     ),
     _duration("rollout", "progressDeadline", least="1s"),
     _keys("template", "resources", "requests", pattern=QUALIFIED_NAME_PATTERN, longest=317, message=_QUALIFIED_NAMES),

@@ -8,6 +8,7 @@ webhook is needed.
 """
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
@@ -20,10 +21,13 @@ from headway_api.fields import (
     DimensionName,
     DnsName,
     Duration,
+    ProgramName,
     Size,
     Uri,
 )
 from headway_api.podtemplate import Template
+
+Tolerance = Annotated[float, Field(ge=0, le=1000)]
 
 
 class DeviceKind(StrEnum):
@@ -40,6 +44,20 @@ class Keep(StrEnum):
     NONE = "None"
 
 
+class TrustLevel(StrEnum):
+    """What a pod demands of an artifact beyond its own inspection."""
+
+    NONE = "None"
+    SIGNATURE = "Signature"
+
+
+class OnMismatch(StrEnum):
+    """What a pod does when a golden answer is not reproduced."""
+
+    BLOCK = "Block"
+    WARN = "Warn"
+
+
 class Credentials(ApiModel):
     """Where the prepare container finds the keys of the object store."""
 
@@ -47,6 +65,32 @@ class Credentials(ApiModel):
         description="Name of a Secret in this namespace. Its keys are the object store's usual variables, such as "
         "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL. "
         "It is mounted into the prepare container only."
+    )
+
+
+class Keys(ApiModel):
+    """Public keys, in a Secret of this namespace."""
+
+    secret_name: DnsName = Field(
+        description="Name of a Secret in this namespace. Each of its values is a public key in PEM (Ed25519 or ECDSA); "
+        "a signature by any of them counts, so that keys can be rotated. It is mounted into the prepare container "
+        "only."
+    )
+
+
+class Trust(ApiModel):
+    """Whose artifacts are served. Cold."""
+
+    require: TrustLevel | None = Field(
+        default=None,
+        description="Signature: a pod refuses an artifact that no key of publicKeys or builderKeys has signed. None: a "
+        "signature is not asked for. Without it: None. Cold.",
+    )
+    public_keys: Keys | None = Field(default=None, description="Keys of those who may sign exported programs. Cold.")
+    builder_keys: Keys | None = Field(
+        default=None,
+        description="Keys of those who may sign compiled programs (`headway compile`), which hold native code. Without "
+        "it: compiled programs are refused. Cold.",
     )
 
 
@@ -64,6 +108,14 @@ class Artifact(ApiModel):
     credentials: Credentials | None = Field(
         default=None, description="Keys for the object store. Without it: read anonymously. Cold."
     )
+    program: ProgramName | None = Field(
+        default=None,
+        description="Which program of an archive that holds several. Without it: the only one, or the one named "
+        "model. Cold.",
+    )
+    trust: Trust | None = Field(
+        default=None, description="Whose artifacts are served, the candidate's included. Without it: anyone's. Cold."
+    )
 
 
 class ArtifactOverride(ApiModel):
@@ -77,6 +129,9 @@ class ArtifactOverride(ApiModel):
     )
     credentials: Credentials | None = Field(
         default=None, description="Keys for the object store. Without it: as in spec.artifact."
+    )
+    program: ProgramName | None = Field(
+        default=None, description="Which program of the archive. Without it: as in spec.artifact."
     )
 
 
@@ -135,6 +190,21 @@ class Batching(ApiModel):
     )
 
 
+class Verification(ApiModel):
+    """Golden answers that the artifact carries are computed again before a pod is ready. Cold."""
+
+    on_mismatch: OnMismatch | None = Field(
+        default=None,
+        description="Block: a pod whose answers differ never becomes ready. Warn: it does, and its report and its log "
+        "say so, for golden answers that were computed on other hardware. Without it: Block. Cold.",
+    )
+    rtol: Tolerance | None = Field(
+        default=None,
+        description="Relative tolerance: answers agree within atol + rtol * |golden|. Without it: 1e-3. Cold.",
+    )
+    atol: Tolerance | None = Field(default=None, description="Absolute tolerance. Without it: 1e-5. Cold.")
+
+
 class Canary(ApiModel):
     """An explicit second version, served beside the stable one. Its artifact is a revision of its own."""
 
@@ -187,6 +257,9 @@ class Spec(ApiModel):
         default=None, ge=1, le=1000, description="Pods of the stable version. Without it: 1. Hot."
     )
     batching: Batching | None = Field(default=None, description="How requests are run together.")
+    verification: Verification | None = Field(
+        default=None, description="How golden answers that the artifact carries are compared. Cold."
+    )
     canary: Canary | None = Field(
         default=None, description="A second version that answers a part of the requests. Without it: none. Hot."
     )

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from headway_api import names
 from headway_api.fields import DIGEST_PATTERN
-from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig
+from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, ColdVerification
+from headway_api.podtemplate import Sandbox
 from headway_api.revision import Cold
-from headway_api.types import Device
+from headway_api.types import Device, TrustLevel
 
 from headway_operator.desired.meta import metadata
 from headway_operator.desired.podtemplate import DEFAULT_DRAIN, pod_template
@@ -30,9 +31,15 @@ def new_record(observed: Observed, cold: Cold, *, name: str, base: str, number: 
         model=resource.name,
         namespace=resource.namespace,
         revision=name,
-        artifact=ColdArtifact(uri=cold["artifact"]["uri"]),
+        artifact=ColdArtifact(
+            uri=cold["artifact"]["uri"],
+            program=cold["artifact"].get("program"),
+            require=cold["artifact"].get("trust", {}).get("require", TrustLevel.NONE),
+        ),
         device=Device.model_validate(cold["device"]),
         batching=ColdBatching.model_validate(cold.get("batching", {})),
+        verification=ColdVerification.model_validate(cold.get("verification", {})),
+        sandbox=(template and template.sandbox) or Sandbox.BEST_EFFORT,
         drain_timeout=(template and template.drain_timeout) or DEFAULT_DRAIN,
     )
     return Record(

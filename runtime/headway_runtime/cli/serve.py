@@ -1,4 +1,4 @@
-"""The command `headway`: look into an exported program, and serve it on a laptop as a pod would."""
+"""`headway serve`."""
 
 import tempfile
 from pathlib import Path
@@ -7,24 +7,9 @@ from typing import Annotated
 import typer
 from headway_api.names import ADMIN_PORT, INFERENCE_PORT
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Work with exported PyTorch programs (.pt2).")
-
-File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="an exported program, .pt2")]
+from headway_runtime.cli.arguments import File
 
 
-@app.command()
-def inspect(
-    file: File, as_json: Annotated[bool, typer.Option("--json", help="for programs instead of people")] = False
-) -> None:
-    """Say what a program is, or every reason to refuse it. Nothing of the file is executed."""
-    from headway_runtime.prepare.report import describe
-
-    report = describe(file)
-    typer.echo(report.to_json() if as_json else report.to_text())
-    raise typer.Exit(0 if report.accepted else 1)
-
-
-@app.command()
 def serve(
     file: File,
     manifest: Annotated[
@@ -50,8 +35,3 @@ def serve(
         except local.LocalError as error:
             typer.echo(f"headway: {error}", err=True)
             raise typer.Exit(1) from None
-
-
-def main() -> None:
-    """Entry point of the console script."""
-    app()

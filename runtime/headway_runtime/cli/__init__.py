@@ -1,0 +1,15 @@
+"""The command `headway`: what one does with an exported program before, and beside, a cluster. One file a command."""
+
+import typer
+
+from headway_runtime.cli.inspect import inspect
+from headway_runtime.cli.serve import serve
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Work with exported PyTorch programs (.pt2).")
+for command in (inspect, serve):
+    app.command()(command)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
