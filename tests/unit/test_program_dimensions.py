@@ -145,5 +145,5 @@ def test_a_program_with_state_is_not_batched() -> None:
 
 def test_a_size_that_no_input_axis_determines_is_an_error() -> None:
     spec = TensorSpec("x", "FP32", (ex.call("mul", S0, S0),))
-    with pytest.raises(ProgramError, match="no input axis determines"):
+    with pytest.raises(ProgramError, match=r"input.symbol"):
         resolve((spec,), (spec,), ranges={"s0": (1, 8)})
