@@ -78,10 +78,7 @@ class Builder:
 
     def instruction(self, item: Mapping[str, Any]) -> None:
         """Add one instruction of ``program.json``."""
-        if item["op"] == "cond":
-            function: Callable[..., Any] = _Cond(*(self._branch(b) for b in item["branches"]))
-        else:
-            function = self._function(item["op"])
+        function = self._step(item)
         arguments = [self._argument(a) for a in item["args"]]
         fixed = {name: self._constant(value) for name, value in item["kwargs"].items() if not _refers(value)}
         named = [name for name in item["kwargs"] if name not in fixed]
@@ -115,13 +112,23 @@ class Builder:
             self._registers, steps, [self._names[i] for i in inputs], results, [self._names[c] for c in copies]
         )
 
+    def _step(self, item: Mapping[str, Any]) -> Callable[..., Any]:
+        """What an instruction calls: an operator, or the graphs that it carries."""
+        if item["op"] == "cond":
+            return _Cond(*(self._branch(b) for b in item["branches"]))
+        return self._function(item["op"])
+
     def _branch(self, branch: Mapping[str, Any]) -> Machine:
-        builder = Builder(self._function, self._constant)
+        builder = self._inner()
         for name in branch["inputs"]:
             builder.value(name)
         for item in branch["nodes"]:
             builder.instruction(item)
         return builder.finish(branch["inputs"], [o["v"] for o in branch["outputs"]])
+
+    def _inner(self) -> "Builder":
+        """A builder for a graph that an instruction carries."""
+        return Builder(self._function, self._constant)
 
     def _new(self, content: Any) -> int:
         self._registers.append(content)
