@@ -39,6 +39,16 @@ class RevisionStatus(StatusModel):
     artifact_digest: str | None = Field(default=None, description="SHA-256 of the artifact that its pods verified.")
     artifact_uri: str | None = Field(default=None, description="Where its artifact came from.")
     image: str | None = Field(default=None, description="Runtime image that was recorded for it.")
+    sandbox: str | None = Field(
+        default=None,
+        description="How much of the sandbox confines its pods, by their own reports: Full, Partial or None, the least "
+        "confined pod counts. The condition Sandboxed names what is missing.",
+    )
+    parity: str | None = Field(
+        default=None,
+        description="How the golden answers of its artifact compare with those of its pods: Agrees or Differs. Absent "
+        "when the artifact carries none.",
+    )
     since: Time | None = Field(default=None, description="When it took its present role.")
     progressing_since: Time | None = Field(
         default=None, description="Present while it lacks ready pods: since when; spec.rollout.progressDeadline counts."
@@ -95,8 +105,8 @@ class Condition(StatusModel):
     """One aspect of the ModelDeployment, in the usual form of Kubernetes."""
 
     type: str = Field(
-        description="Accepted, ArtifactVerified, Ready, UpToDate, KnobsApplied, Routed or RollbackReady; Reconciling "
-        "and Stalled are present only while they are true."
+        description="Accepted, ArtifactVerified, Ready, UpToDate, KnobsApplied, Routed, RollbackReady or Sandboxed; "
+        "Reconciling and Stalled are present only while they are true."
     )
     status: str = Field(description="True, False or Unknown.")
     reason: str | None = Field(default=None, description="One word for programs: why.")

@@ -1,7 +1,7 @@
 """Which Secret a pod hangs on. Read from the pod's events, so that the operator needs no right to read any Secret.
 
-The credentials are a volume of the prepare container: while the Secret is not there the kubelet holds the pod in
-ContainerCreating and says so in an event, nowhere in the pod's status.
+Credentials and keys of signers are volumes of the prepare container: while a Secret is not there the kubelet holds the
+pod in ContainerCreating and says so in an event, nowhere in the pod's status.
 """
 
 import re

@@ -72,6 +72,7 @@ class Pod:
     restarts: int = 0
     termination: Termination | None = None  # newest typed message of either container
     digest: str | None = None  # what its prepare container found: `Termination.digest` of a Prepared message
+    signer: str | None = None  # id of the key whose signature it verified, of the same message
     container: str | None = None  # the container that waiting, oom_killed or termination speaks of
     failed_at: float | None = None  # when that container ended last
     report: Report | None = None

@@ -27,6 +27,7 @@ def parse_pod(obj: Object, report: Report | None) -> Pod:
     metadata, status = obj["metadata"], obj.get("status") or {}
     ends = sorted(_ends(status))
     typed = [(end, termination) for end in ends if (termination := _termination(end.message)) is not None]
+    prepared = next((told for end, told in reversed(typed) if _has_prepared(end, told)), None)
     waiting = next(_waits(status), None)
     newest_end = ends[-1] if ends else None
     speaker = waiting[0] if waiting else newest_end.container if newest_end else None
@@ -42,7 +43,8 @@ def parse_pod(obj: Object, report: Report | None) -> Pod:
         oom_killed=newest_end is not None and newest_end.reason == "OOMKilled",
         restarts=restarts(obj),
         termination=typed[-1][1] if typed else None,
-        digest=next((t.digest for end, t in reversed(typed) if _has_prepared(end, t)), None),
+        digest=prepared.digest if prepared else None,
+        signer=prepared.signer if prepared else None,
         container=speaker,
         failed_at=max((end.time for end in ends if end.container == speaker), default=None),
         report=report,

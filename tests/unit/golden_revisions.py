@@ -49,10 +49,26 @@ SPECS: dict[str, dict[str, Any]] = {
         "canary": {"artifact": {"uri": "s3://models/b.pt2", "credentials": {"secretName": "other"}}, "weight": 1},
         "template": _AS_IN_POD,
     },
+    "trusted and verified": {
+        "artifact": {
+            "uri": "s3://models/a.pt2",
+            "program": "encoder",
+            "trust": {
+                "require": "Signature",
+                "publicKeys": {"secretName": "signers"},
+                "builderKeys": {"secretName": "builders"},
+            },
+        },
+        "device": {"kind": "cpu"},
+        "verification": {"onMismatch": "Warn", "rtol": 0.01, "atol": 0.1},
+        "canary": {"artifact": {"program": "decoder"}, "weight": 1},
+        "template": {"sandbox": "Require"},
+    },
     "introduced defaults": {
-        "artifact": {"uri": "s3://models/a.pt2"},
+        "artifact": {"uri": "s3://models/a.pt2", "trust": {"require": "None"}},
         "device": {"kind": "gpu", "resourceName": "nvidia.com/gpu"},
-        "template": {"drainTimeout": "60s", "tolerations": []},
+        "verification": {"onMismatch": "Block", "rtol": 0.001, "atol": 0.00001},
+        "template": {"drainTimeout": "60s", "tolerations": [], "sandbox": "BestEffort"},
     },
 }
 

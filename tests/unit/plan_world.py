@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headway_api import names
-from headway_api.podconfig import KnobsReport, Phase, Report, Termination, knobs_hash
+from headway_api.podconfig import KnobsReport, Phase, Report, SandboxReport, Termination, knobs_hash
 from headway_api.types import Spec
 from headway_operator.compare import difference
 from headway_operator.desired import desired_objects, prunable, record_of
@@ -33,6 +33,7 @@ class SimPod:
     uri: str
     stage: int = 0
     digest: str | None = None
+    signer: str | None = None
     termination: Termination | None = None
     knobs: str | None = None
     readable: bool = True  # its report is in the operator's memory
@@ -117,6 +118,7 @@ class World:
                 phase=Phase.READY,
                 knobs=KnobsReport(hash=pod.knobs, effective={"maxWait": "2ms"}),
                 signature=signature,
+                sandbox=SandboxReport(landlock=7, seccomp=True),
             )
         return Pod(
             name=pod.name,
@@ -127,6 +129,7 @@ class World:
             terminating=False,
             termination=pod.termination,
             digest=pod.digest,
+            signer=pod.signer,
             container="prepare" if pod.termination else None,
             report=report,
         )

@@ -86,19 +86,42 @@ def test_the_pod_satisfies_the_restricted_level() -> None:
     assert all(not volume.keys() & {"hostPath", "persistentVolumeClaim"} for volume in spec["volumes"])
 
 
-def test_credentials_are_mounted_into_prepare_only() -> None:
-    spec = pod(rich())["spec"]
-    mounts = {
-        container["name"]: {mount["name"] for mount in container["volumeMounts"]}
-        for container in (*spec["initContainers"], *spec["containers"])
-    }
-    assert "credentials" in mounts["prepare"]
-    assert "credentials" not in mounts["serve"]
-    assert {"name": "credentials", "secret": {"secretName": "models-read"}} in spec["volumes"]
-    assert "--credentials" in spec["initContainers"][0]["command"]
+TRUST = {"publicKeys": {"secretName": "signers"}, "builderKeys": {"secretName": "builders"}}
+SECRETS = {"credentials": "models-read", "public-keys": "signers", "builder-keys": "builders"}
+
+
+@pytest.mark.parametrize(("volume", "secret"), SECRETS.items())
+def test_a_secret_is_mounted_into_prepare_only_and_only_when_the_spec_names_it(volume: str, secret: str) -> None:
+    artifact = {"uri": "s3://m/a", "credentials": {"secretName": "models-read"}, "trust": TRUST}
+    spec = pod(world(artifact=artifact))["spec"]
+    (prepare,), (serve,) = spec["initContainers"], spec["containers"]
+    directory = f"/etc/headway/{volume}"
+    assert {"name": volume, "mountPath": directory, "readOnly": True} in prepare["volumeMounts"]
+    assert volume not in {mount["name"] for mount in serve["volumeMounts"]}
+    assert {"name": volume, "secret": {"secretName": secret}} in spec["volumes"]
+    option = prepare["command"].index(f"--{volume}")
+    assert prepare["command"][option + 1] == directory
     plain = pod(world())["spec"]
-    assert "--credentials" not in plain["initContainers"][0]["command"]
-    assert all(volume["name"] != "credentials" for volume in plain["volumes"])
+    assert f"--{volume}" not in plain["initContainers"][0]["command"]
+    assert all(each["name"] != volume for each in plain["volumes"])
+
+
+def test_scratch_space_is_in_memory_and_bounded() -> None:
+    (tmp,) = [volume for volume in pod(world())["spec"]["volumes"] if volume["name"] == "tmp"]
+    assert tmp["emptyDir"] == {"medium": "Memory", "sizeLimit": "256Mi"}
+
+
+def test_the_cold_config_says_whom_to_trust_and_how_to_verify() -> None:
+    w = world()
+    w.spec = SPECS["trusted and verified"]
+    config = next(obj for obj in objects(w) if obj["kind"] == "ConfigMap")["data"]["config.json"]
+    cold = ColdConfig.model_validate_json(config)
+    assert (cold.artifact.program, cold.artifact.require, cold.sandbox) == ("encoder", "Signature", "Require")
+    assert (cold.verification.on_mismatch, cold.verification.rtol, cold.verification.atol) == ("Warn", 0.01, 0.1)
+    w.spec = SPECS["smallest"]
+    config = next(obj for obj in objects(w) if obj["kind"] == "ConfigMap")["data"]["config.json"]
+    plain = ColdConfig.model_validate_json(config)
+    assert (plain.artifact.require, plain.sandbox, plain.verification.on_mismatch) == ("None", "BestEffort", "Block")
 
 
 def test_every_mount_has_a_volume_and_only_prepare_writes_the_model() -> None:

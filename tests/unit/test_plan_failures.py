@@ -13,10 +13,11 @@ from tests.unit.plan_world import world
 POD = Pod(name="p", uid="u", revision="r", ip=None, ready=False, terminating=False)
 
 
-def record(**resources: Any) -> Record:
+def record(trust: dict[str, Any] | None = None, **resources: Any) -> Record:
     containers = [{"name": "serve", "resources": resources}]
     spec = {"containers": containers, "initContainers": [{"name": "prepare"}]}
-    cold = {"artifact": {"uri": "s3://m/a", "credentials": {"secretName": "keys"}}}
+    artifact = {"uri": "s3://m/a", "credentials": {"secretName": "keys"}, **({"trust": trust} if trust else {})}
+    cold = {"artifact": artifact}
     return Record("r", "r", cold, "registry/runtime:1", {"spec": spec}, "{}", 1)
 
 
@@ -117,6 +118,24 @@ def test_a_missing_secret_is_named_by_its_field_but_only_by_pods_that_wait() -> 
     assert failure is not None
     assert failure.message.startswith("spec.artifact.credentials.secretName: the Secret 'keys'")
     assert explain(observed(waits, secrets_missing=("other",)), {"r": record()}, "r") is None
+
+
+@pytest.mark.parametrize("kind", ["publicKeys", "builderKeys"])
+def test_a_missing_secret_of_keys_is_named_by_its_own_field(kind: str) -> None:
+    recorded = {"r": record(trust={kind: {"secretName": "signers"}})}
+    failure = explain(observed(POD, secrets_missing=("signers",)), recorded, "r")
+    assert failure is not None
+    assert (failure.condition, failure.reason) == ("Ready", "SecretNotFound")
+    assert failure.field == f"spec.artifact.trust.{kind}.secretName"
+    assert failure.message.startswith(f"{failure.field}: the Secret 'signers' does not exist in namespace 'prod'")
+
+
+def test_all_missing_secrets_are_named_at_once() -> None:
+    recorded = {"r": record(trust={"publicKeys": {"secretName": "signers"}})}
+    failure = explain(observed(POD, secrets_missing=("keys", "signers")), recorded, "r")
+    assert failure is not None
+    assert "'keys'" in failure.message
+    assert "'signers'" in failure.message
 
 
 def test_the_first_pod_by_name_speaks_and_those_that_end_are_silent() -> None:

@@ -52,7 +52,8 @@ def test_a_settled_model_is_all_true_and_neither_reconciling_nor_stalled() -> No
     w.edit(artifact=B)
     w.settle()
     assert {each["type"]: each["status"] for each in w.status["conditions"]} == dict.fromkeys(
-        ("Accepted", "ArtifactVerified", "Ready", "UpToDate", "KnobsApplied", "Routed", "RollbackReady"), "True"
+        ("Accepted", "ArtifactVerified", "Ready", "UpToDate", "KnobsApplied", "Routed", "RollbackReady", "Sandboxed"),
+        "True",
     )
     assert w.status["url"] == "http://sentiment.prod.svc"
     assert w.status["observedGeneration"] == 2

@@ -27,6 +27,7 @@ def test_a_first_deployment_is_told_in_a_few_words() -> None:
         ("Normal", "Verified"),
         ("Normal", "Accepted"),
         ("Normal", "Applied"),
+        ("Normal", "Confined"),
         ("Normal", "Serving"),
         ("Normal", "AsSpecified"),
         ("Normal", "WeightsConfirmed"),

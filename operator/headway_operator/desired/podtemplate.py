@@ -1,10 +1,11 @@
 """The pod of a revision: `prepare` fetches and checks, `serve` answers. Recorded once, with every value resolved.
 
 It satisfies the `restricted` Pod Security level: no root, no capability, no writable root file system; and it has no
-token of the API. Credentials of the object store are mounted into `prepare` only; the process that runs the model never
-sees them.
+token of the API. Credentials of the object store and the keys of signers are mounted into `prepare` only; the process
+that runs the model never sees them.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from headway_api import names
@@ -22,6 +23,7 @@ USER = 65532
 DEFAULT_REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 DEFAULT_GPU = "nvidia.com/gpu"
 STARTUP_SECONDS = 3600  # a large model is loaded and compiled for; progressDeadline is what users tune
+SCRATCH = "256Mi"  # /tmp, in memory: whatever a program does there is bounded, and charged to its own pod
 
 _HTTP, _ADMIN = "http", "admin"
 _CONTAINER_SECURITY: Object = {
@@ -29,6 +31,35 @@ _CONTAINER_SECURITY: Object = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class SecretMount:
+    """A Secret that `prepare` needs: where the spec names it, where it is mounted, and the option that says so."""
+
+    path: tuple[str, ...]  # below `artifact`
+    volume: str
+    directory: str
+    option: str
+
+    @property
+    def field(self) -> str:
+        """The field of the spec, for people."""
+        return f"spec.artifact.{'.'.join(self.path)}.secretName"
+
+    def name(self, cold: Cold) -> str | None:
+        """Name of the Secret in a revision's cold fields; None when they name none."""
+        value: Any = cold.get("artifact", {})
+        for key in (*self.path, "secretName"):
+            value = value.get(key) if isinstance(value, dict) else None
+        return value if isinstance(value, str) else None
+
+
+SECRETS = (
+    SecretMount(("credentials",), "credentials", names.CREDENTIALS_DIR, "--credentials"),
+    SecretMount(("trust", "publicKeys"), "public-keys", names.PUBLIC_KEYS_DIR, "--public-keys"),
+    SecretMount(("trust", "builderKeys"), "builder-keys", names.BUILDER_KEYS_DIR, "--builder-keys"),
+)
 
 
 def pod_template(resource: Resource, cold: Cold, *, revision: str, image: str) -> Object:
@@ -55,7 +86,7 @@ def pod_template(resource: Resource, cold: Cold, *, revision: str, image: str) -
             },
             "serviceAccountName": given.get("serviceAccountName", resource.name),
             "terminationGracePeriodSeconds": _grace(template),
-            "volumes": _volumes(resource.name, revision, _secret(cold)),
+            "volumes": _volumes(resource.name, revision, cold),
             **{field: given[field] for field in _AS_GIVEN if given.get(field)},
         },
     }
@@ -69,24 +100,19 @@ def _grace(template: Template) -> int:
     return int(drain) + GRACE_MARGIN
 
 
-def _secret(cold: Cold) -> str | None:
-    name: str | None = cold["artifact"].get("credentials", {}).get("secretName")
-    return name
-
-
 def _prepare(cold: Cold, given: Object, image: str) -> Object:
-    credentials = _secret(cold) is not None
+    secrets = [secret for secret in SECRETS if secret.name(cold)]
     command = [
         *("python", "-m", "headway_runtime.prepare"),
         *("--config", names.CONFIG_FILE),
         *("--digest-file", names.DIGEST_FILE),
-        *(("--credentials", names.CREDENTIALS_DIR) if credentials else ()),
+        *(word for secret in secrets for word in (secret.option, secret.directory)),
         *("--output", names.MODEL_DIR),
         *("--termination-log", names.TERMINATION_LOG),
     ]
     mounts = [
         _mount("config", names.CONFIG_DIR),
-        *([_mount("credentials", names.CREDENTIALS_DIR)] if credentials else []),
+        *(_mount(secret.volume, secret.directory) for secret in secrets),
         _mount("model", names.MODEL_DIR, writable=True),
         _mount("tmp", "/tmp", writable=True),  # noqa: S108
     ]
@@ -165,12 +191,12 @@ def _mount(name: str, path: str, *, writable: bool = False) -> Object:
     return {"name": name, "mountPath": path} | ({} if writable else {"readOnly": True})
 
 
-def _volumes(model: str, revision: str, secret: str | None) -> list[Object]:
+def _volumes(model: str, revision: str, cold: Cold) -> list[Object]:
     """ConfigMaps are mounted whole: a single file mounted by `subPath` would never change."""
     return [
         {"name": "config", "configMap": {"name": names.revision_object(model, revision)}},
         {"name": "knobs", "configMap": {"name": names.knobs_object(model)}},
-        *([{"name": "credentials", "secret": {"secretName": secret}}] if secret else []),
+        *({"name": each.volume, "secret": {"secretName": name}} for each in SECRETS if (name := each.name(cold))),
         {"name": "model", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": SCRATCH}},
     ]

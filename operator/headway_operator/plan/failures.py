@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from headway_api.conditions import ConditionType, Reason
 from headway_api.podconfig import PREPARED, Termination
 
+from headway_operator.desired.podtemplate import SECRETS
 from headway_operator.observed import Observed, Pod, Record
 
-FIELD_SECRET = "spec.artifact.credentials.secretName"  # noqa: S105
 FIELD_MEMORY = "spec.template.resources.limits.memory"
 IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 
@@ -49,15 +49,17 @@ def explain_pod(pod: Pod, record: Record | None) -> Failure | None:
 
 
 def _missing_secret(observed: Observed, record: Record | None) -> Failure | None:
-    credentials = record.cold.get("artifact", {}).get("credentials", {}) if record else {}
-    name = credentials.get("secretName")
-    if name is None or name not in observed.secrets_missing:
+    """The Secrets that the record mounts and that are not there; the first one is the field at fault."""
+    cold = record.cold if record else {}
+    missing = [(secret.field, name) for secret in SECRETS if (name := secret.name(cold)) in observed.secrets_missing]
+    if not missing:
         return None
-    message = (
-        f"{FIELD_SECRET}: the Secret {name!r} does not exist in namespace "
-        f"{observed.resource.namespace!r}; create it, or name another one"
+    namespace = observed.resource.namespace
+    message = "; ".join(
+        f"{field}: the Secret {name!r} does not exist in namespace {namespace!r}; create it, or name another one"
+        for field, name in missing
     )
-    return Failure(ConditionType.READY, Reason.SECRET_NOT_FOUND, message, field=FIELD_SECRET)
+    return Failure(ConditionType.READY, Reason.SECRET_NOT_FOUND, message, field=missing[0][0])
 
 
 def _unschedulable(pod: Pod, record: Record | None) -> Failure | None:

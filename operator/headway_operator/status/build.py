@@ -3,7 +3,7 @@
 from headway_api.conditions import ConditionType
 
 from headway_operator.observed import Object, Observed, Plan
-from headway_operator.status import knobs, live, program, progress, rollback, serving
+from headway_operator.status import knobs, live, program, progress, rollback, sandbox, serving
 from headway_operator.status.verdict import KEEP, Verdict, entry, false, true
 from headway_operator.status.view import View, view
 
@@ -38,6 +38,7 @@ def _verdicts(seen: View) -> Verdicts:
         ConditionType.KNOBS_APPLIED: knobs.knobs_applied(seen),
         ConditionType.ROUTED: serving.routed(seen),
         ConditionType.ROLLBACK_READY: rollback.rollback_ready(seen),
+        ConditionType.SANDBOXED: sandbox.sandboxed(seen),
     }
     stalled = progress.stalled(seen, said)
     reconciling = progress.reconciling(seen, said, is_stalled=stalled is not None)

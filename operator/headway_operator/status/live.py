@@ -3,6 +3,7 @@
 from headway_operator.observed import Object, Role, Target
 from headway_operator.plan.failures import Failure, explain_pod
 from headway_operator.plan.moments import format_time
+from headway_operator.status import parity, sandbox
 from headway_operator.status.view import View
 
 
@@ -19,6 +20,7 @@ def _revision(view: View, target: Target) -> Object:
     name = target.revision
     record = view.records.get(name)
     progressing = view.plan.rollout_since.get(name)
+    said = {"sandbox": sandbox.level(view, name), "parity": parity.level(view, name)}
     return {
         "name": name,
         "role": target.role.value,
@@ -29,6 +31,7 @@ def _revision(view: View, target: Target) -> Object:
         **_buckets(view, name),
         **({"artifactDigest": record.pin} if record and record.pin else {}),
         **({"artifactUri": record.cold["artifact"]["uri"], "image": record.image} if record else {}),
+        **{key: value for key, value in said.items() if value is not None},
         "since": format_time(view.plan.role_since[name]),
         **({"progressingSince": format_time(progressing)} if progressing is not None else {}),
     }

@@ -10,6 +10,7 @@ from headway_operator.plan.weights import signature_changed
 from headway_operator.status.verdict import KEEP, Verdict, false, first, true, unknown
 from headway_operator.status.view import View
 
+LONGEST_SIGNER = 128  # characters of the id of a key
 _LOADED = (Phase.WARMING, Phase.READY, Phase.DRAINING)
 
 
@@ -74,8 +75,19 @@ def _loaded(view: View) -> Verdict | None:
 def _prepared(view: View) -> Verdict | None:
     if not all(any(map(_is_prepared, view.pods(revision))) for revision in view.newest):
         return None
-    digests = (f"{name} ({view.records[name].pin})" for name in view.newest if name in view.records)
-    return true(Reason.VERIFIED, f"Fetched, inspected and repacked: {', '.join(digests)}")
+    found = (
+        f"{name} ({view.records[name].pin}; {_signed(view, name)})" for name in view.newest if name in view.records
+    )
+    return true(Reason.VERIFIED, f"Fetched, inspected and repacked: {', '.join(found)}")
+
+
+def _signed(view: View, revision: str) -> str:
+    """Whose signatures its pods verified; more than one while keys are being rotated."""
+    signers = {pod.signer for pod in view.pods(revision) if pod.digest}
+    known = sorted(signer[:LONGEST_SIGNER] for signer in signers if signer)
+    if not known:
+        return "no verified signature"
+    return f"signed by {', '.join(known)}{', not so in every pod' if None in signers else ''}"
 
 
 def _accepted_before(view: View) -> Verdict | None:

@@ -5,13 +5,15 @@ from headway_api.podconfig import Phase
 
 from headway_operator.observed import Role
 from headway_operator.plan.replicas import capacity
+from headway_operator.status import parity
 from headway_operator.status.verdict import KEEP, Verdict, false, first, true
 from headway_operator.status.view import View, weights_text
 
 
 def ready(view: View) -> Verdict:
     """Whether the service answers; a candidate that fails does not make it false."""
-    return first((_unreachable, _answers, _routers_unknown, _failed, _unrouted, _warming, _starting), view)
+    chain = (_unreachable, _answers_differ, _answers, _routers_unknown, _failed, _unrouted, _warming, _starting)
+    return first(chain, view)
 
 
 def routed(view: View) -> Verdict:
@@ -30,6 +32,18 @@ def _unreachable(view: View) -> Verdict | None:
     if service not in view.observed.conflicts:
         return None
     return false(Reason.NAME_CONFLICT, f"{service} is somebody else's: requests to it reach no revision of this one")
+
+
+def _answers_differ(view: View) -> Verdict | None:
+    """It answers, though not as the artifact's golden answers say: `spec.verification.onMismatch: Warn` allows that."""
+    answers, differing = _answers(view), parity.differing(view)
+    if answers is None or not differing:
+        return None
+    before = view.condition_before(ConditionType.READY)
+    if before and before["reason"] == Reason.ANSWERS_DIFFER and not all(parity.is_told(view, r) for r in differing):
+        return KEEP
+    told = "; ".join(parity.words(view, revision) for revision in differing)
+    return true(Reason.ANSWERS_DIFFER, f"{answers.message}; {told}")
 
 
 def _answers(view: View) -> Verdict | None:

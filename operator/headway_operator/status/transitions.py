@@ -18,6 +18,7 @@ _SPOKEN = (
     ConditionType.KNOBS_APPLIED,
     ConditionType.ROUTED,
     ConditionType.ROLLBACK_READY,
+    ConditionType.SANDBOXED,
 )
 # False or unknown for a while in the ordinary course of things
 _ORDINARY = frozenset(
@@ -69,7 +70,11 @@ def _conditions(before: Object, after: Object) -> Iterator[tuple[str, str, str]]
         if condition["status"] == "True" and condition["type"] == ConditionType.ROUTED:
             continue  # `_weights` says to what
         if condition["status"] == "True":
-            yield "Normal", condition["reason"], condition["message"]
+            yield (
+                "Warning" if condition["reason"] == Reason.ANSWERS_DIFFER else "Normal",
+                condition["reason"],
+                condition["message"],
+            )
         elif condition["reason"] not in _ORDINARY:
             yield "Warning", condition["reason"], condition["message"]
         elif condition["type"] == ConditionType.UP_TO_DATE or (
