@@ -33,7 +33,12 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
     device = _device(config)
     began = time.monotonic()
     try:
-        program = load_program(directory, dimension_names=config.batching.dimensions or {}, device=device)
+        program = load_program(
+            directory,
+            dimension_names=config.batching.dimensions or {},
+            device=device,
+            program=config.artifact.program,
+        )
     except ProgramError as error:
         raise FatalError(error.reason, error.message, condition=error.condition, field=error.field) from error
     except Exception as error:

@@ -5,6 +5,7 @@ could miss.
 """
 
 import json
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -155,9 +156,35 @@ def weights_of_a_second_program(out: Path, entries: Entries, marker: Path) -> Pa
     return ar.write(out, {**entries, "data/weights/other_weights_config.json": b"{}"})
 
 
-@sample("archive.programs")
-def two_programs(out: Path, entries: Entries, marker: Path) -> Path:
+@sample("archive.missing")
+def a_second_program_without_weights(out: Path, entries: Entries, marker: Path) -> Path:
     return ar.write(out, {**entries, "models/other.json": entries[MODEL]})
+
+
+@sample("archive.programs")
+def more_programs_than_are_read(out: Path, entries: Entries, marker: Path) -> Path:
+    more = {
+        re.sub(r"/model([_.])", rf"/m{i}\1", name): data for i in range(65) for name, data in own_of(entries).items()
+    }
+    return ar.write(out, {**entries, **more})
+
+
+@sample("operator.unlisted")
+def a_bad_program_beside_the_good_one(out: Path, entries: Entries, marker: Path) -> Path:
+    def change(document: Any) -> None:
+        document["graph_module"]["graph"]["nodes"][1]["target"] = "torch.ops.aten.from_file.default"
+
+    second = ar.altered(own_of(entries), change)
+    return ar.write(out, {**entries, **{second_name(name): data for name, data in second.items()}})
+
+
+def own_of(entries: Entries) -> Entries:
+    """The records that belong to the program alone: its graph, its two tables, its example inputs."""
+    return {name: data for name, data in entries.items() if re.search(r"/model[_.]", name)}
+
+
+def second_name(name: str) -> str:
+    return re.sub(r"/model([_.])", r"/other\1", name)
 
 
 @sample("archive.unused")

@@ -120,7 +120,7 @@ def test_a_view_that_needs_a_divisible_size_refuses_others(exported: Exported, t
 def test_the_same_program_gives_the_same_bytes(exported: Exported, tmp_path: Path) -> None:
     for target in ("a", "b"):
         prepared(exported("decoder"), tmp_path / target)
-    for file in (repack.PROGRAM, repack.WEIGHTS):
+    for file in (repack.program_file(Path(), "model"), Path(repack.WEIGHTS)):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 

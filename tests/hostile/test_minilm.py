@@ -51,7 +51,7 @@ def program(prepared: Path) -> Program:
 
 
 def test_minilm_passes_inspection(prepared: Path) -> None:
-    document = json.loads((prepared / repack.PROGRAM).read_bytes())
+    document = json.loads(repack.program_file(prepared, "model").read_bytes())
     assert [(i["name"], i["dtype"], i["shape"]) for i in document["inputs"]] == [
         ("ids", "int64", ["s0", "s1"]),
         ("mask", "int64", ["s0", "s1"]),
@@ -87,7 +87,7 @@ def test_its_embeddings_have_the_same_bits_as_torch_s_own_loader(program: Progra
 def test_its_golden_sample_is_reproduced(program: Program, prepared: Path) -> None:
     import base64
 
-    (sample,) = json.loads((prepared / repack.SAMPLES).read_bytes())
+    (sample,) = json.loads(repack.samples_file(prepared, "model").read_bytes())
     types = {"int64": torch.int64, "float32": torch.float32}
 
     def tensor(item: dict[str, object]) -> torch.Tensor:

@@ -81,7 +81,7 @@ def test_an_artifact_is_prepared_and_reported(pod: Pod, artifact: Path) -> None:
     assert message["digest"] == digest(artifact)
     assert message["bytes"] == artifact.stat().st_size
     assert message["torch"] == torch.__version__.partition("+")[0]
-    assert sorted(p.name for p in pod.output.iterdir()) == ["prepared.json", "program.json", "weights.bin"]
+    assert sorted(p.name for p in pod.output.iterdir()) == ["prepared.json", "programs", "weights.bin"]
     assert all(json.loads(line)["event"] for line in log.splitlines())
 
 
@@ -103,12 +103,12 @@ def test_a_damaged_directory_is_prepared_again(pod: Pod, artifact: Path) -> None
 
 
 def test_what_a_killed_attempt_left_makes_room(pod: Pod, artifact: Path) -> None:
-    for name in (".fetch-killed/artifact.pt2", ".weights.bin", "samples.json"):
+    for name in (".fetch-killed/artifact.pt2", ".weights.bin", "programs/old.json"):
         (pod.output / name).parent.mkdir(parents=True, exist_ok=True)
         (pod.output / name).write_bytes(b"left")
     code, _, log = pod.run(artifact.as_uri())
     assert code == 0, log
-    assert sorted(p.name for p in pod.output.iterdir()) == ["prepared.json", "program.json", "weights.bin"]
+    assert sorted(p.name for p in pod.output.iterdir()) == ["prepared.json", "programs", "weights.bin"]
 
 
 @pytest.mark.parametrize(

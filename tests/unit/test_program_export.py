@@ -38,7 +38,7 @@ def test_names_of_dimensions_and_outputs_arrive(tmp_path: Path) -> None:
     assert [(d.name, d.min, d.max) for d in program.dimensions.values()] == [("rows", 1, 8), ("width", 1, None)]
     assert [o.name for o in program.outputs] == ["product", "sum"]
     assert program.batch == "rows"
-    (sample,) = json.loads((tmp_path / repack.SAMPLES).read_bytes())
+    (sample,) = json.loads(repack.samples_file(tmp_path, "model").read_bytes())
     assert [t["shape"] for t in sample["outputs"]] == [[3, 4], [3, 4]]
     assert [r.tolist() for r in program.run([torch.full((1, 2), 3.0), torch.ones(1, 2)])] == [
         [[3.0, 3.0]],
@@ -65,7 +65,7 @@ def test_inputs_go_to_the_arguments_of_their_name_whatever_their_order(tmp_path:
     assert [i.name for i in program.inputs] == ["a", "b", "c"]
     (answer,) = program.run([inputs[i.name][:2] for i in program.inputs])
     assert answer.tolist() == [[3.0] * 4] * 2
-    (sample,) = json.loads((tmp_path / repack.SAMPLES).read_bytes())
+    (sample,) = json.loads(repack.samples_file(tmp_path, "model").read_bytes())
     assert sample["inputs"][0]["data"] != sample["inputs"][1]["data"]
     assert [
         torch.frombuffer(bytearray(base64.b64decode(t["data"])), dtype=torch.float32)[0] for t in sample["inputs"]

@@ -38,7 +38,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config = ColdConfig.model_validate_json(options.config.read_bytes())
         facts = prepare(
-            config.artifact.uri, options.output, pinned=_pinned(options.digest_file), credentials=options.credentials
+            config.artifact.uri,
+            options.output,
+            pinned=_pinned(options.digest_file),
+            credentials=options.credentials,
+            program=config.artifact.program,
         )
         result = Termination(reason=PREPARED, digest=facts["digest"], bytes=facts["bytes"], torch=facts["torch"])
     except PrepareError as e:

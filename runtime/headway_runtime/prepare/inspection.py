@@ -1,24 +1,23 @@
-"""The whole inspection of one file: archive, records, program, weights. What comes out is made only of what was
+"""The whole inspection of one file: archive, records, programs, weights. What comes out is made only of what was
 checked.
 
-:func:`inspect` reads JSON and headers, never a weight's bytes: those are only copied (by ``repack``), after every
-description of them was held against the size of its record.
+An archive may hold several programs. Every one is inspected, and one bad program refuses the file: which of them runs
+is the cluster's choice, not the file's. A weight's bytes are only copied (by ``repack``) or compared with another's
+(``storage``), after every description of them was held against the size of its record.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from headway_runtime.prepare import archive as zip_
-from headway_runtime.prepare import interface, names, program, record, samples, schema, strict_json, tensors
+from headway_runtime.prepare import dimensions, program, programs, record, samples, storage, strict_json, trees
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.storage import Copy
 
-ALIGNMENT = 64
-MAX_JSON = strict_json.MAX_BYTES
+MAX_PROGRAMS = 64
 TORCH_VERSIONS = {"2.13", "2.14", "2.15"}
 
-_WEIGHT = re.compile(r"data/(weights/weight|constants/tensor)_[0-9]{1,6}\Z", re.ASCII)
 _MODEL = r"[A-Za-z0-9_-]{1,64}"
 _RECORDS = re.compile(
     rf"(archive_format|archive_version|byteorder|\.data/(version|serialization_id)|models/{_MODEL}\.json|"
@@ -38,27 +37,53 @@ _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}[A-Za-z0-9.+_-]{0,48}\Z", re.ASCII
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """Bytes of the artifact that become bytes of ``weights.bin``. ``boolean``: they may only be 0 and 1."""
+class Inspected:
+    """One program. ``document`` is what ``repack`` writes; ``samples`` are golden, recorded beside the program, or else
+    its example inputs (without outputs); ``operators`` counts them; ``note`` says why there is no example.
+    """
 
-    name: str
-    source: int
-    size: int
-    crc: int
-    target: int
-    boolean: bool
+    document: dict[str, Any]
+    samples: tuple[dict[str, Any], ...]
+    operators: dict[str, int]
+    note: str = ""
+
+    @property
+    def torch(self) -> str:
+        """The torch that exported it, without its build (``2.15.0``)."""
+        return str(self.document["torch"])
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Everything ``repack`` and the report need. ``document`` is ``program.json``."""
+    """Everything ``repack`` and the report need: the programs by name, in order, how ``weights.bin`` is made, and where
+    the tokenizer is.
+    """
 
-    document: dict[str, Any]
+    programs: dict[str, Inspected]
     copies: tuple[Copy, ...]
     weights_bytes: int
-    samples: tuple[dict[str, Any], ...]
-    operators: dict[str, int]
-    torch: str
+    tokenizer: Copy | None = None
+
+    @property
+    def main(self) -> Inspected:
+        """The program that is meant when none is named; of several without a ``model``, the first."""
+        return self.programs[programs.default(self.programs) or next(iter(self.programs))]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return self.main.document
+
+    @property
+    def samples(self) -> tuple[dict[str, Any], ...]:
+        return self.main.samples
+
+    @property
+    def operators(self) -> dict[str, int]:
+        return self.main.operators
+
+    @property
+    def torch(self) -> str:
+        return self.main.torch
 
 
 def inspect(path: str) -> Inspection:
@@ -82,27 +107,54 @@ def inspect(path: str) -> Inspection:
 
 
 def _inspect(archive: zip_.Archive) -> Inspection:
-    model = _check_records(archive)
-    document = _document(archive, f"models/{model}.json", "ExportedProgram")
-    _check_versions(document, f"models/{model}.json")
+    found = _check_records(archive)
+    weights = storage.Storage(archive)
+    inspected = {name: _program(archive, name, weights, found) for name in found}
+    copies, total = weights.place()
+    return Inspection(inspected, copies, total, _tokenizer(archive))
+
+
+def _tokenizer(archive: zip_.Archive) -> Copy | None:
+    """The tokenizer beside the programs: any JSON; what it means is for who reads it."""
+    if record.TOKENIZER not in archive.entries:
+        return None
+    try:
+        strict_json.parse(archive.read(record.TOKENIZER, record.MAX_TOKENIZER))
+    except Refusal as r:
+        raise r.within(record.TOKENIZER) from None
+    entry = archive.entries[record.TOKENIZER]
+    return Copy(record.TOKENIZER, entry.offset, entry.size, entry.crc, 0, False)
+
+
+def _program(archive: zip_.Archive, name: str, weights: storage.Storage, all_names: list[str]) -> Inspected:
+    where = f"models/{name}.json"
+    document = storage.document(archive, where, "ExportedProgram")
+    _check_versions(document, where)
     try:
         draft = program.build(document)
     except Refusal as r:
-        raise r.within(f"models/{model}.json") from None
+        raise r.within(where) from None
     _check_unique(draft.document["inputs"], "input")
-    copies, total = _weights(archive, model, draft)
-    samples.check(archive, f"data/sample_inputs/{model}.pt")
+    weights.add(name, draft)
+    example, note = samples.read(
+        archive,
+        f"data/sample_inputs/{name}.pt",
+        leaves=trees.leaves(document["graph_module"]["module_call_graph"][0]["signature"]["in_spec"]),
+        inputs=draft.document["inputs"],
+    )
     extra = record.Record()
-    if record.NAME in archive.entries:
+    beside = programs.record(name, all_names)
+    if beside in archive.entries:
         try:
-            extra = record.parse(archive.read(record.NAME, record.MAX_BYTES))
-            _apply(extra, draft.document)
+            extra = record.parse(archive.read(beside, record.MAX_BYTES))
+            record.apply(extra, draft.document)
         except Refusal as r:
-            raise r.within(record.NAME) from None
+            raise r.within(beside) from None
     _check_unique(draft.document["outputs"], "output")
-    torch_version = str(draft.document["torch"]).partition("+")[0]
-    draft.document["torch"] = torch_version
-    return Inspection(draft.document, copies, total, extra.samples, draft.operators, torch_version)
+    dimensions.of_document(draft.document)  # each has an axis to be read from, and a name of its own
+    draft.document["torch"] = str(draft.document["torch"]).partition("+")[0]
+    found = extra.samples or ((example,) if example else ())
+    return Inspected(draft.document, found, draft.operators, note)
 
 
 def _check_unique(tensors_: list[dict[str, Any]], what: str) -> None:
@@ -114,8 +166,8 @@ def _check_unique(tensors_: list[dict[str, Any]], what: str) -> None:
         seen.add(tensor["name"])
 
 
-def _check_records(archive: zip_.Archive) -> str:
-    """Only records of a plain export, each header as it must be. Returns the program's name."""
+def _check_records(archive: zip_.Archive) -> list[str]:
+    """Only records of a plain export, each header as it must be. Returns the names of the programs, sorted."""
     if archive.entries.keys() & _LEGACY and "archive_format" not in archive.entries:
         raise Refusal("archive.legacy")
     for name in archive.entries:
@@ -126,44 +178,24 @@ def _check_records(archive: zip_.Archive) -> str:
             raise Refusal("archive.missing", name)
         if archive.read(name, 64) not in accepted:
             raise Refusal("archive.header").within(name)
-    models = [n.removeprefix("models/").removesuffix(".json") for n in archive.entries if n.startswith("models/")]
-    if len(models) != 1:
-        raise Refusal("archive.programs", f"{len(models)} programs: {models[:4]}")
-    model = models[0]
+    models = sorted(n.removeprefix("models/").removesuffix(".json") for n in archive.entries if n.startswith("models/"))
+    if not 1 <= len(models) <= MAX_PROGRAMS:
+        raise Refusal("archive.programs", f"{len(models)} programs, at most {MAX_PROGRAMS}")
     own = {
-        f"data/weights/{model}_weights_config.json",
-        f"data/constants/{model}_constants_config.json",
-        f"data/sample_inputs/{model}.pt",
+        name
+        for model in models
+        for name in (
+            f"data/weights/{model}_weights_config.json",
+            f"data/constants/{model}_constants_config.json",
+            f"data/sample_inputs/{model}.pt",
+        )
     }
-    for name in own - archive.entries.keys():
+    for name in sorted(own - archive.entries.keys()):
         raise Refusal("archive.missing", name)
     for name in archive.entries:
-        if name.startswith("data/") and name not in own and not _WEIGHT.match(name):
+        if name.startswith("data/") and name not in own and not storage.WEIGHT.match(name):
             raise Refusal("archive.record", name)
-    return model
-
-
-def _document(archive: zip_.Archive, name: str, type_: str) -> dict[str, Any]:
-    try:
-        document = strict_json.parse(archive.read(name, MAX_JSON))
-        if type_ == "ExportedProgram":
-            _check_schema_version(document)
-        schema.check(document, type_)
-    except Refusal as r:
-        raise r.within(name) from None
-    assert isinstance(document, dict)
-    return document
-
-
-def _check_schema_version(document: Any) -> None:
-    """Before the schema itself: a newer document should be called newer, not malformed."""
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    major, minor = (version.get("major"), version.get("minor")) if isinstance(version, dict) else (None, None)
-    if major != schema.SCHEMA_MAJOR or type(minor) is not int or not 0 <= minor <= schema.SCHEMA_MINOR_MAX:
-        raise Refusal(
-            "schema.version",
-            f"schema {major}.{minor}, this Headway reads {schema.SCHEMA_MAJOR}.{schema.SCHEMA_MINOR_MAX}",
-        )
+    return models
 
 
 def _check_versions(document: dict[str, Any], name: str) -> None:
@@ -181,111 +213,3 @@ def _check_versions(document: dict[str, Any], name: str) -> None:
         raise (
             Refusal("schema.unknown", sorted(module["metadata"])).inside("metadata").inside("graph_module").within(name)
         )
-
-
-def _weights(archive: zip_.Archive, model: str, draft: program.Draft) -> tuple[tuple[Copy, ...], int]:
-    """Table of weights in ``draft.document["weights"]``, and which bytes to copy where: each record once, aligned."""
-    configs = {
-        prefix: _payloads(archive, f"data/{folder}/{model}_{folder}_config.json", f"data/{folder}/", prefix)
-        for folder, prefix in (("weights", "weight_"), ("constants", "tensor_"))
-    }
-    used = {
-        entry["path_name"] and f"data/{folder}/{entry['path_name']}"
-        for folder, prefix in (("weights", "weight_"), ("constants", "tensor_"))
-        for entry in configs[prefix].values()
-    }
-    if unused := [n for n in archive.entries if _WEIGHT.match(n) and n not in used]:
-        raise Refusal("archive.unused", unused[:4])
-    copies: dict[str, Copy] = {}
-    table: list[dict[str, Any]] = []
-    users: dict[str, int] = {}
-    total = 0
-    for use in draft.weights:
-        folder, prefix = (
-            ("weights", "weight_") if use.kind != "tensor_constant" and use.persistent else ("constants", "tensor_")
-        )
-        payload = configs[prefix].get(use.name)
-        if payload is None:
-            raise Refusal("weight.missing", use.name)
-        name = f"data/{folder}/{payload['path_name']}"
-        entry = archive.entries[name]
-        tensor = tensors.stored(payload["tensor_meta"], entry.size)
-        _check_same(use, payload["tensor_meta"])
-        if name not in copies:
-            copies[name] = Copy(name, entry.offset, entry.size, entry.crc, total, tensor.dtype == "bool")
-            total += -(-entry.size // ALIGNMENT) * ALIGNMENT
-        users[name] = users.get(name, 0) + 1
-        if copies[name].boolean != (tensor.dtype == "bool"):
-            raise Refusal("tensor.bool", use.name)
-        table.append(_table_entry(use, tensor, copies[name], draft))
-    for use, row in zip(draft.weights, table, strict=True):
-        name = next(c.name for c in copies.values() if c.target == row["offset"] and c.size == row["bytes"])
-        if row["written"] and users[name] > 1:
-            raise Refusal("write.shared", use.name)
-    draft.document["weights"] = table
-    return tuple(copies.values()), total
-
-
-def _payloads(archive: zip_.Archive, name: str, folder: str, prefix: str) -> dict[str, dict[str, Any]]:
-    config: dict[str, dict[str, Any]] = _document(archive, name, "PayloadConfig")["config"]
-    for key, payload in config.items():
-        try:
-            names.check_printable(key)
-            if payload["use_pickle"] or payload["tensor_meta"] is None:
-                raise Refusal("weight.pickle", key)
-            path = payload["path_name"]
-            if not re.match(rf"{prefix}[0-9]{{1,6}}\Z", path, re.ASCII) or folder + path not in archive.entries:
-                raise Refusal("weight.missing", path)
-            tensors.stored(payload["tensor_meta"], archive.entries[folder + path].size)
-        except Refusal as r:
-            raise r.inside(key).inside("config").within(name) from None
-    return config
-
-
-def _check_same(use: interface.WeightUse, stored: dict[str, Any]) -> None:
-    """What the graph believes of a weight is what is stored; otherwise every shape derived from it would be a lie."""
-    if any(use.meta[key] != stored[key] for key in ("dtype", "sizes")):
-        raise Refusal("tensor.mismatch", use.name)
-
-
-def _table_entry(use: interface.WeightUse, tensor: tensors.Stored, copy: Copy, draft: program.Draft) -> dict[str, Any]:
-    written = use.value in draft.written
-    if written and use.kind == "parameter":
-        raise Refusal("write.parameter", use.name)
-    return {
-        "value": use.value,
-        "name": use.name,
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-        "stride": list(tensor.stride),
-        "start": tensor.offset,
-        "offset": copy.target,
-        "bytes": copy.size,
-        "written": written,
-    }
-
-
-def _check_names(extra: record.Record, inputs: dict[str, dict[str, Any]]) -> None:
-    """One name for a size, one size for a name; a fixed axis has none."""
-    sizes: dict[str, Any] = {}
-    for name, axis, dimension in extra.dimensions:
-        size = inputs[name]["shape"][axis]
-        if isinstance(size, int) or sizes.setdefault(dimension, size) != size:
-            raise Refusal("record.form", f"dimension {dimension!r} names a fixed size, or two sizes")
-    if len({json.dumps(s) for s in sizes.values()}) != len(sizes):
-        raise Refusal("record.form", "two dimensions name one size")
-
-
-def _apply(extra: record.Record, document: dict[str, Any]) -> None:
-    """Names of Headway's record into the document; they must speak of what is there."""
-    inputs = {i["name"]: i for i in document["inputs"]}
-    for name, axis, _ in extra.dimensions:
-        if name not in inputs or axis >= len(inputs[name]["shape"]):
-            raise Refusal("record.form", f"dimension of axis {axis} of {name!r}, which the program does not have")
-    _check_names(extra, inputs)
-    document["dimensions"] = [[name, axis, dimension] for name, axis, dimension in extra.dimensions]
-    if extra.outputs is not None:
-        if len(extra.outputs) != len(document["outputs"]) or len(set(extra.outputs)) != len(extra.outputs):
-            raise Refusal("record.form", f"{len(extra.outputs)} output names for {len(document['outputs'])} outputs")
-        for entry, name in zip(document["outputs"], extra.outputs, strict=True):
-            entry["name"] = name

@@ -9,11 +9,13 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from headway_runtime.prepare.errors import Refusal
-from headway_runtime.prepare.inspection import Copy, Inspection, inspect
+from headway_runtime.prepare.inspection import Inspected, Inspection, inspect
+from headway_runtime.prepare.storage import Copy
 
 ADDRESS_SPACE = 2 << 30
 CPU_SECONDS = 30
@@ -49,9 +51,13 @@ def inspect_isolated(path: Path) -> Inspection:
     if "refused" in answer:
         raise Refusal.restore(**answer["refused"])
     found = answer["inspection"]
-    found["copies"] = tuple(Copy(**copy) for copy in found["copies"])
-    found["samples"] = tuple(found["samples"])
-    return Inspection(**found)
+    programs = {
+        name: Inspected(**{**program, "samples": tuple(program["samples"])})
+        for name, program in found["programs"].items()
+    }
+    tokenizer = found["tokenizer"] and Copy(**found["tokenizer"])
+    copies = tuple(Copy(**copy) for copy in found["copies"])
+    return Inspection(programs, copies, found["weights_bytes"], tokenizer)
 
 
 def _answer(path: str) -> dict[str, Any]:
@@ -59,9 +65,7 @@ def _answer(path: str) -> dict[str, Any]:
         found = inspect(path)
     except Refusal as r:
         return {"refused": r.to_dict()}
-    fields = {name: getattr(found, name) for name in Inspection.__slots__}
-    fields["copies"] = [{name: getattr(c, name) for name in Copy.__slots__} for c in found.copies]
-    return {"inspection": fields}
+    return {"inspection": asdict(found)}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A checked document into the canonical program: what ``program.json`` holds.
+"""A checked document into the canonical program: what ``programs/<name>.json`` holds.
 
 Values are named ``i0…`` (inputs), ``w0…`` (weights) and ``v0…`` (results); symbols ``s0…`` in the order in which the
 inputs mention them, ``u0…`` for sizes that depend on data. The author's names stand in side tables.
@@ -12,7 +12,7 @@ from headway_runtime.prepare import expression as ex
 from headway_runtime.prepare import graph, guards, interface, prune, trees
 from headway_runtime.prepare.errors import Refusal
 
-FORMAT = 1
+FORMAT = 2
 MAX_GUARDS = 4096
 
 

@@ -1,10 +1,10 @@
 """A checked artifact into the prepared form: a directory with canonical JSON and aligned raw weights. Same program,
 same bytes.
 
-program.json    the program (``program.FORMAT``), canonical names, guards and ranges as data
-weights.bin     the records of all weights, each aligned to 64 bytes, to be mapped read-only
-samples.json    golden samples, when the artifact carries them
-prepared.json   written last: digest, size and torch version; its presence says that the rest is complete
+programs/<name>.json           a program (``program.FORMAT``): canonical names, guards and ranges as data
+programs/<name>.samples.json   its golden samples, when the artifact carries them
+weights.bin                    the records of all programs' weights, each once and aligned, to be mapped read-only
+prepared.json                  written last: digest, size and torch version; its presence says that the rest is complete
 """
 
 import os
@@ -14,13 +14,29 @@ from typing import Any
 
 from headway_runtime.prepare import strict_json
 from headway_runtime.prepare.errors import Refusal
-from headway_runtime.prepare.inspection import Copy, Inspection
+from headway_runtime.prepare.inspection import Inspection
+from headway_runtime.prepare.storage import Copy
 
-PROGRAM = "program.json"
+PROGRAMS = "programs"
 WEIGHTS = "weights.bin"
-SAMPLES = "samples.json"
 MARKER = "prepared.json"
 CHUNK = 4 << 20
+
+
+def program_file(directory: Path, name: str) -> Path:
+    """Where the program of this name stands."""
+    return directory / PROGRAMS / f"{name}.json"
+
+
+def samples_file(directory: Path, name: str) -> Path:
+    """Where its golden samples stand; missing when it has none."""
+    return directory / PROGRAMS / f"{name}.samples.json"
+
+
+def program_names(directory: Path) -> list[str]:
+    """The programs in a prepared directory, sorted."""
+    files = (directory / PROGRAMS).glob("*.json")
+    return sorted(f.name.removesuffix(".json") for f in files if "." not in f.name.removesuffix(".json"))
 
 
 def repack(inspection: Inspection, source: Path, target: Path) -> None:
@@ -28,9 +44,11 @@ def repack(inspection: Inspection, source: Path, target: Path) -> None:
 
     Each record is checked against its CRC while it is copied. Raises Refusal ``archive.crc``, ``tensor.bool``.
     """
-    _write(target / PROGRAM, strict_json.dump(inspection.document))
-    if inspection.samples:
-        _write(target / SAMPLES, strict_json.dump(list(inspection.samples)))
+    (target / PROGRAMS).mkdir(exist_ok=True)
+    for name, program in inspection.programs.items():
+        _write(program_file(target, name), strict_json.dump(program.document))
+        if program.samples:
+            _write(samples_file(target, name), strict_json.dump(list(program.samples)))
     temporary = target / f".{WEIGHTS}"
     read = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

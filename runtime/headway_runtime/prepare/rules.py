@@ -40,7 +40,7 @@ RULES: dict[str, Rule] = {
     "archive.record_size": Rule(UNSAFE, "a record is larger than its kind may be"),
     "archive.crc": Rule(UNSAFE, "a record does not match its checksum; the file was damaged or altered after it was saved"),
     "archive.unused": Rule(UNSAFE, f"the archive holds weights that nothing refers to; {_REEXPORT}"),
-    "archive.programs": Rule(UNSUPPORTED, "the archive must hold exactly one program; save each program in a file of its own"),
+    "archive.programs": Rule(UNSUPPORTED, "the archive holds no program, or more programs than Headway reads; save fewer in one file"),
     # JSON and schema
     "json.size": Rule(UNSAFE, "a JSON record is too large or nested too deeply"),
     "json.syntax": Rule(UNSAFE, "a record is not valid JSON"),

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from headway_runtime.prepare import log, repack
+from headway_runtime.prepare import log, programs, repack
 from headway_runtime.prepare.errors import FetchError
 from headway_runtime.prepare.fetch import MAX_BYTES, fetch
 from headway_runtime.prepare.isolate import inspect_isolated
@@ -17,14 +17,21 @@ _WORK = ".fetch-"
 
 
 def prepare(
-    uri: str, output: Path, *, pinned: str | None, credentials: Path, max_bytes: int = MAX_BYTES
+    uri: str,
+    output: Path,
+    *,
+    pinned: str | None,
+    credentials: Path,
+    program: str | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> dict[str, Any]:
     """Prepare the artifact at ``uri`` in ``output`` and return the marker: digest, bytes, torch.
 
-    ``pinned`` is ``sha256:<hex>`` or None. A directory that already holds the pinned artifact (or, without a pin,
-    this URI's) is left as it is: a restarted container starts at once. Raises PrepareError.
+    ``pinned`` is ``sha256:<hex>`` or None; ``program`` is the one of several that is to be served. A directory that
+    already holds the pinned artifact (or, without a pin, this URI's) is left as it is: a restarted container starts at
+    once. Raises PrepareError.
     """
-    if (ready := _ready(output, uri, pinned)) is not None:
+    if (ready := _ready(output, uri, pinned, program)) is not None:
         log.event("prepare.reused", digest=ready["digest"])
         return ready
     output.mkdir(parents=True, exist_ok=True)
@@ -39,10 +46,13 @@ def prepare(
             )
             raise FetchError("DigestMismatch", message, field="spec.artifact.digest")
         inspection = inspect_isolated(artifact)
+        chosen = programs.choose(inspection.programs, program)
         log.event(
             "inspect.done",
-            torch=inspection.torch,
-            nodes=len(inspection.document["nodes"]),
+            program=chosen,
+            programs=len(inspection.programs),
+            torch=inspection.programs[chosen].torch,
+            nodes=len(inspection.programs[chosen].document["nodes"]),
             weights=inspection.weights_bytes,
         )
         repack.repack(inspection, artifact, output)
@@ -52,7 +62,8 @@ def prepare(
         "uri": uri,
         "digest": fetched.digest,
         "bytes": fetched.size,
-        "torch": inspection.torch,
+        "torch": inspection.programs[chosen].torch,
+        "program": chosen,
         "weights": inspection.weights_bytes,
     }
     repack.mark(output, facts)
@@ -65,19 +76,19 @@ def _clear(output: Path) -> None:
     left up to twice the artifact's size, and there would be no room for this one.
     """
     (output / repack.MARKER).unlink(missing_ok=True)
-    for name in (repack.PROGRAM, repack.WEIGHTS, repack.SAMPLES):
+    for name in (repack.WEIGHTS, f".{repack.WEIGHTS}"):
         (output / name).unlink(missing_ok=True)
-        (output / f".{name}").unlink(missing_ok=True)
-    for folder in output.glob(f"{_WORK}*"):
+    for folder in (output / repack.PROGRAMS, *output.glob(f"{_WORK}*")):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ready(output: Path, uri: str, pinned: str | None) -> dict[str, Any] | None:
+def _ready(output: Path, uri: str, pinned: str | None, program: str | None) -> dict[str, Any] | None:
     """The marker, when it and what it speaks of are there and are what is asked for."""
     try:
         facts: dict[str, Any] = json.loads((output / repack.MARKER).read_bytes())
-        complete = (output / repack.PROGRAM).is_file() and (output / repack.WEIGHTS).stat().st_size == facts["weights"]
+        complete = (output / repack.WEIGHTS).stat().st_size == facts["weights"]
+        complete &= programs.choose(repack.program_names(output), program) == facts["program"]
         wanted = facts["digest"] == pinned if pinned else facts["uri"] == uri
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, programs.UnknownProgramError):
         return None
     return facts if complete and wanted else None

@@ -151,6 +151,14 @@ _FLOAT_WORDS = {"Infinity", "-Infinity", "NaN"}  # torch writes these floats as 
 MAX_DEPTH = 48
 
 
+def check_version(document: Any) -> None:
+    """Before the schema itself: a newer document should be called newer, not malformed."""
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    major, minor = (version.get("major"), version.get("minor")) if isinstance(version, dict) else (None, None)
+    if major != SCHEMA_MAJOR or type(minor) is not int or not 0 <= minor <= SCHEMA_MINOR_MAX:
+        raise Refusal("schema.version", f"schema {major}.{minor}, this Headway reads {SCHEMA_MAJOR}.{SCHEMA_MINOR_MAX}")
+
+
 def check(value: Any, type_: str, *, depth: int = 0) -> None:
     """Raise Refusal ``schema.*`` unless ``value`` is exactly a ``type_``."""
     if depth > MAX_DEPTH:

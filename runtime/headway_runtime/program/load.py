@@ -9,7 +9,7 @@ import torch
 
 from headway_runtime.prepare import expression as ex
 from headway_runtime.prepare import program as prepared
-from headway_runtime.prepare import repack
+from headway_runtime.prepare import programs, repack
 from headway_runtime.program import dimensions as dims
 from headway_runtime.program import functions
 from headway_runtime.program.datatypes import BY_PROTOCOL, PROTOCOL
@@ -94,18 +94,14 @@ class Program:
         return tuple(outputs)
 
 
-def load_program(directory: Path, *, dimension_names: Mapping[str, str], device: str = "cpu") -> Program:
+def load_program(
+    directory: Path, *, dimension_names: Mapping[str, str], device: str = "cpu", program: str | None = None
+) -> Program:
     """Load what ``prepare`` wrote. ``dimension_names`` is ``spec.batching.dimensions``: name -> ``<input>.<axis>``.
 
-    Raises ProgramError.
+    ``program`` names one of several; None is the only one, or the one called ``model``. Raises ProgramError.
     """
-    try:
-        document = json.loads((directory / repack.PROGRAM).read_bytes())
-    except (OSError, ValueError) as e:
-        raise ProgramError("ArtifactVerified", "Preparing", f"{directory} holds no prepared program: {e}") from e
-    if document.get("format") != prepared.FORMAT:
-        message = f"the prepared program has format {document.get('format')}, this runtime reads {prepared.FORMAT}"
-        raise ProgramError("ArtifactVerified", "IncompatibleVersion", message)
+    document = read_document(directory, program)
     inputs = tuple(_spec(i) for i in document["inputs"])
     outputs = tuple(_spec(o) for o in document["outputs"])
     dimensions = dims.resolve(
@@ -127,6 +123,22 @@ def load_program(directory: Path, *, dimension_names: Mapping[str, str], device:
         torch_version=document["torch"],
         device=where,
     )
+
+
+def read_document(directory: Path, program: str | None = None) -> dict[str, Any]:
+    """The prepared document of a program: ``program`` as for :func:`load_program`. Raises ProgramError."""
+    found = repack.program_names(directory)
+    try:
+        name = programs.choose(found, program) if found else ""
+        document: dict[str, Any] = json.loads(repack.program_file(directory, name).read_bytes())
+    except programs.UnknownProgramError as e:
+        raise ProgramError(e.condition, e.reason, e.message, field=e.field) from e
+    except (OSError, ValueError) as e:
+        raise ProgramError("ArtifactVerified", "Preparing", f"{directory} holds no prepared program: {e}") from e
+    if document.get("format") != prepared.FORMAT:
+        message = f"the prepared program has format {document.get('format')}, this runtime reads {prepared.FORMAT}"
+        raise ProgramError("ArtifactVerified", "IncompatibleVersion", message)
+    return document
 
 
 def _spec(item: Mapping[str, Any]) -> TensorSpec:
