@@ -4,6 +4,7 @@ same bytes.
 programs/<name>.json           a program (``program.FORMAT``): canonical names, guards and ranges as data
 programs/<name>.samples.json   its golden samples, when the artifact carries them
 weights.bin                    the records of all programs' weights, each once and aligned, to be mapped read-only
+tokenizer.json                 the tokenizer that the artifact carries, if any
 prepared.json                  written last: digest, size and torch version; its presence says that the rest is complete
 """
 
@@ -19,6 +20,7 @@ from headway_runtime.prepare.storage import Copy
 
 PROGRAMS = "programs"
 WEIGHTS = "weights.bin"
+TOKENIZER = "tokenizer.json"
 MARKER = "prepared.json"
 CHUNK = 4 << 20
 
@@ -49,9 +51,12 @@ def repack(inspection: Inspection, source: Path, target: Path) -> None:
         _write(program_file(target, name), strict_json.dump(program.document))
         if program.samples:
             _write(samples_file(target, name), strict_json.dump(list(program.samples)))
-    temporary = target / f".{WEIGHTS}"
     read = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        if inspection.tokenizer is not None:
+            with (target / TOKENIZER).open("wb") as out:
+                _copy(read, inspection.tokenizer, out)
+        temporary = target / f".{WEIGHTS}"
         with temporary.open("wb") as out:
             for copy in inspection.copies:
                 _copy(read, copy, out)

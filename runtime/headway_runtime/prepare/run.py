@@ -76,7 +76,7 @@ def _clear(output: Path) -> None:
     left up to twice the artifact's size, and there would be no room for this one.
     """
     (output / repack.MARKER).unlink(missing_ok=True)
-    for name in (repack.WEIGHTS, f".{repack.WEIGHTS}"):
+    for name in (repack.WEIGHTS, f".{repack.WEIGHTS}", repack.TOKENIZER):
         (output / name).unlink(missing_ok=True)
     for folder in (output / repack.PROGRAMS, *output.glob(f"{_WORK}*")):
         shutil.rmtree(folder, ignore_errors=True)
