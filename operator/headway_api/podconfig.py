@@ -41,11 +41,13 @@ class ColdArtifact(WireModel):
 
 
 class ColdVerification(WireModel):
-    """How golden answers are compared: within `atol + rtol * |golden|`."""
+    """How golden answers are compared: within `atol + rtol * |golden|`. None: the artifact's own tolerance, else a
+    default for the element type.
+    """
 
     on_mismatch: OnMismatch = OnMismatch.BLOCK
-    rtol: float = 1e-3
-    atol: float = 1e-5
+    rtol: float | None = None
+    atol: float | None = None
 
 
 class ColdBatching(WireModel):

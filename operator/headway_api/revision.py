@@ -23,8 +23,6 @@ INTRODUCED: Mapping[tuple[str, ...], Any] = {
     ("template", "drainTimeout"): 60.0,
     ("template", "sandbox"): "BestEffort",
     ("verification", "onMismatch"): "Block",
-    ("verification", "rtol"): 1e-3,
-    ("verification", "atol"): 1e-5,
 }
 _QUANTITIES = {("template", "resources", "requests"), ("template", "resources", "limits")}
 _DURATIONS = {("template", "drainTimeout")}

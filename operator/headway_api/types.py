@@ -200,9 +200,12 @@ class Verification(ApiModel):
     )
     rtol: Tolerance | None = Field(
         default=None,
-        description="Relative tolerance: answers agree within atol + rtol * |golden|. Without it: 1e-3. Cold.",
+        description="Relative tolerance: answers agree within atol + rtol * |golden|. Without it: the artifact's own, "
+        "else 1e-3 (float16: 4e-3, bfloat16: 1.6e-2). Cold.",
     )
-    atol: Tolerance | None = Field(default=None, description="Absolute tolerance. Without it: 1e-5. Cold.")
+    atol: Tolerance | None = Field(
+        default=None, description="Absolute tolerance. Without it: the artifact's own, else 1e-5. Cold."
+    )
 
 
 class Canary(ApiModel):

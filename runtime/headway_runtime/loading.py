@@ -8,7 +8,7 @@ import torch
 from headway_api.podconfig import BucketCost, ColdConfig, Knobs
 from headway_api.types import DeviceKind
 
-from headway_runtime import knobs
+from headway_runtime import knobs, parity
 from headway_runtime.batching.engine import Deliver, Engine
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import resolve_buckets
@@ -55,6 +55,10 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
     with torch.inference_mode():
         warm(program, buckets, progress)
         layout = independent_rows(program, Layout.of(program), buckets)
+        golden = parity.load_golden(directory, config.artifact.program)
+        verified = parity.verify(program, layout, buckets, golden, config.verification)
+    if verified is not None:
+        hand(pod.verified, verified)
     pod.metrics.warm_seconds.set(time.monotonic() - loaded)
     largest = 1 if layout.batch is None else buckets.largest(layout.batch)
     engine = Engine(program, layout, knobs.resolve(Knobs(), largest).limits, deliver)

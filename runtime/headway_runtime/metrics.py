@@ -46,6 +46,12 @@ class Metrics:
         self.bucket_seconds = Gauge(
             "headway_bucket_seconds", "One run of a bucket, measured while warming.", ["bucket"], registry=registry
         )
+        self.parity_agrees = Gauge(
+            "headway_parity_agrees",
+            "0 when this pod's answers differ from the artifact's golden ones, and it serves all the same.",
+            registry=registry,
+        )
+        self.parity_agrees.set(1)
         self.knobs = Info("headway_knobs", "Hash of the knobs file in force.", registry=registry)
         self.revision = Info("headway_revision", "What this pod serves.", registry=registry)
 

@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from headway_api.podconfig import BucketCost, BucketReport, ColdConfig, KnobsReport, Phase, Report, Termination
+from headway_api.podconfig import (
+    BucketCost,
+    BucketReport,
+    ColdConfig,
+    KnobsReport,
+    ParityReport,
+    Phase,
+    Report,
+    Termination,
+)
 
 from headway_runtime import knobs
 from headway_runtime.batching.engine import Engine, Outcome, RunRecord
@@ -51,6 +60,7 @@ class Pod:
         self.phase = Phase.LOADING
         self.model: Model | None = None
         self.failure: Termination | None = None
+        self.parity: ParityReport | None = None
         self.settings: knobs.Settings | None = None
         self.closing = False  # answers carry `connection: close`, the health check says 503
         self.refusing = False  # new requests are not admitted any more
@@ -108,6 +118,11 @@ class Pod:
         self.metrics.warmed(cost.sizes, cost.seconds)
         log("bucket_warm", bucket=cost.sizes, seconds=cost.seconds, warm=len(self._costs), total=self._total)
 
+    def verified(self, parity: ParityReport) -> None:
+        """The artifact's golden samples were run."""
+        self.parity = parity
+        self.metrics.parity_agrees.set(parity.agrees)
+
     def install(self, model: Model) -> None:
         """Every bucket is warm: obey the newest knobs, or the defaults until there are any, and be ready."""
         self.model = model
@@ -152,6 +167,8 @@ class Pod:
             phase=self.phase,
             artifact_digest=self.origin.digest,
             torch=self.origin.torch,
+            signer=self.origin.signer,
+            parity=self.parity,
             buckets=BucketReport(total=self._total, warm=len(self._costs), costs=list(self._costs)),
             knobs=self._knobs,
             failure=self.failure,

@@ -67,7 +67,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "introduced defaults": {
         "artifact": {"uri": "s3://models/a.pt2", "trust": {"require": "None"}},
         "device": {"kind": "gpu", "resourceName": "nvidia.com/gpu"},
-        "verification": {"onMismatch": "Block", "rtol": 0.001, "atol": 0.00001},
+        "verification": {"onMismatch": "Block"},
         "template": {"drainTimeout": "60s", "tolerations": [], "sandbox": "BestEffort"},
     },
 }
