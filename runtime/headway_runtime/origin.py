@@ -12,10 +12,11 @@ MARKER = "prepared.json"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The artifact's digest (`sha256:<hex>`) and the torch version that exported it."""
+    """The artifact's digest (`sha256:<hex>`), the torch version that exported it, the id of the key that signed it."""
 
     digest: str | None = None
     torch: str | None = None
+    signer: str | None = None
 
 
 def read_origin(directory: Path) -> Origin:
@@ -25,4 +26,4 @@ def read_origin(directory: Path) -> Origin:
     except (OSError, ValueError) as error:
         message = f"{directory} holds no prepared program ({error}); the prepare step writes it"
         raise FatalError("NotPrepared", message) from None
-    return Origin(digest=facts.get("digest"), torch=facts.get("torch"))
+    return Origin(digest=facts.get("digest"), torch=facts.get("torch"), signer=facts.get("signer"))

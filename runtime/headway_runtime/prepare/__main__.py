@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from headway_runtime.prepare import log
 from headway_runtime.prepare.errors import PrepareError
 from headway_runtime.prepare.run import prepare
+from headway_runtime.prepare.signatures.trust import read_trust
 
 MAX_MESSAGE = 4096
 """Bytes that Kubernetes keeps of a termination message."""
@@ -32,6 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--credentials", type=Path, default=Path("/nonexistent"), help="directory of a mounted Secret; may be missing"
     )
+    parser.add_argument("--public-keys", type=Path, help="directory of a mounted Secret: keys of signers")
+    parser.add_argument("--builder-keys", type=Path, help="directory of a mounted Secret: keys of builders")
     parser.add_argument("--output", type=Path, required=True, help="where the prepared program goes")
     parser.add_argument("--termination-log", type=Path, required=True, help="where the result is reported")
     options = parser.parse_args(argv)
@@ -43,8 +46,10 @@ def main(argv: list[str] | None = None) -> int:
             pinned=_pinned(options.digest_file),
             credentials=options.credentials,
             program=config.artifact.program,
+            trust=read_trust(config.artifact.require, options.public_keys, options.builder_keys),
         )
-        result = Termination(reason=PREPARED, digest=facts["digest"], bytes=facts["bytes"], torch=facts["torch"])
+        found = {key: facts[key] for key in ("digest", "bytes", "torch", "signer")}
+        result = Termination(reason=PREPARED, **found)
     except PrepareError as e:
         result = Termination(condition=e.condition, reason=e.reason, message=str(e), field=e.field)
     except (OSError, ValidationError) as e:

@@ -64,8 +64,9 @@ def fetch(
     max_bytes: int = MAX_BYTES,
     attempts: int = ATTEMPTS,
     sleep: Callable[[float], None] = time.sleep,
+    what: str = "artifact",
 ) -> Fetched:
-    """Write the object at ``uri`` to ``target``. Raises FetchError."""
+    """Write the object at ``uri`` to ``target``. Messages call it ``what``. Raises FetchError."""
     location = locate(uri, credentials)
     log.event("fetch.start", uri=uri)  # only now: it is known to hold no password and no signature
     attempts = 1 if location.local else attempts
@@ -74,12 +75,12 @@ def fetch(
     with target.open("wb") as out:
         for attempt in range(1, attempts + 1):
             try:
-                _transfer(location, out, progress, max_bytes, target)
+                _transfer(location, out, progress, max_bytes, target, what)
                 break
             except _BrokenError as e:
                 if attempt == attempts:
                     raise FetchError(
-                        "Unreachable", f"the artifact could not be fetched in {attempts} attempts: {e}"
+                        "Unreachable", f"the {what} could not be fetched in {attempts} attempts: {e}"
                     ) from e
                 delay = FIRST_DELAY * 2 ** (attempt - 1)
                 log.event("fetch.retry", attempt=attempt, delay=delay, bytes=progress.done, cause=str(e))
@@ -90,18 +91,18 @@ def fetch(
     return Fetched(digest, progress.done)
 
 
-def _transfer(location: Location, out: BinaryIO, progress: _Progress, max_bytes: int, target: Path) -> None:
+def _transfer(location: Location, out: BinaryIO, progress: _Progress, max_bytes: int, target: Path, what: str) -> None:
     """Fetch what is missing. Raises FetchError for good, _BrokenError for another attempt."""
     result = _get(location, progress, out)
     progress.total = result.meta["size"]
     progress.etag = result.meta.get("e_tag")
     if progress.total > max_bytes:
-        raise FetchError("TooLarge", f"the artifact has {progress.total} bytes, at most {max_bytes} are allowed")
+        raise FetchError("TooLarge", f"the {what} has {progress.total} bytes, at most {max_bytes} are allowed")
     free = shutil.disk_usage(target.parent).free + progress.done
     if 2 * progress.total > free:
         raise FetchError(
             "TooLarge",
-            f"the artifact has {progress.total} bytes and needs twice that while it is prepared; the volume has {free}",
+            f"the {what} has {progress.total} bytes and needs twice that while it is prepared; the volume has {free}",
         )
     try:
         for chunk in result.stream(min_chunk_size=CHUNK):

@@ -1,5 +1,5 @@
-"""All steps in order, and what stands in the directory when they are done: fetch → digest → inspect → repack →
-marker.
+"""All steps in order, and what stands in the directory when they are done: fetch → digest → signature →
+inspect → repack → marker.
 """
 
 import json
@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from headway_runtime.prepare import log, programs, repack
-from headway_runtime.prepare.errors import FetchError
+from headway_runtime.prepare.errors import FetchError, SignatureError
 from headway_runtime.prepare.fetch import MAX_BYTES, fetch
 from headway_runtime.prepare.isolate import inspect_isolated
+from headway_runtime.prepare.signatures.step import KEPT, check_again, check_plain, check_signature
+from headway_runtime.prepare.signatures.trust import Trust
 
+ANYONE = Trust()
 _WORK = ".fetch-"
 
 
@@ -23,15 +26,16 @@ def prepare(
     pinned: str | None,
     credentials: Path,
     program: str | None = None,
+    trust: Trust = ANYONE,
     max_bytes: int = MAX_BYTES,
 ) -> dict[str, Any]:
-    """Prepare the artifact at ``uri`` in ``output`` and return the marker: digest, bytes, torch.
+    """Prepare the artifact at ``uri`` in ``output`` and return the marker: digest, bytes, torch, signer.
 
-    ``pinned`` is ``sha256:<hex>`` or None; ``program`` is the one of several that is to be served. A directory that
-    already holds the pinned artifact (or, without a pin, this URI's) is left as it is: a restarted container starts at
-    once. Raises PrepareError.
+    ``pinned`` is ``sha256:<hex>`` or None; ``program`` is the one of several that is to be served; ``trust`` says whose
+    artifacts are. A directory that already holds the pinned artifact (or, without a pin, this URI's), signed by a key
+    that is still trusted, is left as it is: a restarted container starts at once. Raises PrepareError.
     """
-    if (ready := _ready(output, uri, pinned, program)) is not None:
+    if (ready := _ready(output, uri, pinned, program, trust)) is not None:
         log.event("prepare.reused", digest=ready["digest"])
         return ready
     output.mkdir(parents=True, exist_ok=True)
@@ -45,8 +49,10 @@ def prepare(
                 f"the artifact has digest {fetched.digest}, but {pinned} is pinned; pin the new one or restore the file"
             )
             raise FetchError("DigestMismatch", message, field="spec.artifact.digest")
+        signed = check_signature(uri, fetched.digest, work, credentials=credentials, trust=trust)
         inspection = inspect_isolated(artifact)
         chosen = programs.choose(inspection.programs, program)
+        check_plain(signed, inspection.programs[chosen].torch)
         log.event(
             "inspect.done",
             program=chosen,
@@ -56,6 +62,8 @@ def prepare(
             weights=inspection.weights_bytes,
         )
         repack.repack(inspection, artifact, output)
+        if signed is not None:
+            (work / KEPT).replace(output / KEPT)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     facts = {
@@ -65,6 +73,7 @@ def prepare(
         "torch": inspection.programs[chosen].torch,
         "program": chosen,
         "weights": inspection.weights_bytes,
+        "signer": signed and signed.keyid,
     }
     repack.mark(output, facts)
     log.event("prepare.done", **facts)
@@ -76,19 +85,28 @@ def _clear(output: Path) -> None:
     left up to twice the artifact's size, and there would be no room for this one.
     """
     (output / repack.MARKER).unlink(missing_ok=True)
-    for name in (repack.WEIGHTS, f".{repack.WEIGHTS}", repack.TOKENIZER):
+    for name in (repack.WEIGHTS, f".{repack.WEIGHTS}", repack.TOKENIZER, KEPT):
         (output / name).unlink(missing_ok=True)
     for folder in (output / repack.PROGRAMS, *output.glob(f"{_WORK}*")):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ready(output: Path, uri: str, pinned: str | None, program: str | None) -> dict[str, Any] | None:
-    """The marker, when it and what it speaks of are there and are what is asked for."""
+def _ready(output: Path, uri: str, pinned: str | None, program: str | None, trust: Trust) -> dict[str, Any] | None:
+    """The marker, when it and what it speaks of are there, are what is asked for, and are trusted today."""
     try:
         facts: dict[str, Any] = json.loads((output / repack.MARKER).read_bytes())
         complete = (output / repack.WEIGHTS).stat().st_size == facts["weights"]
         complete &= programs.choose(repack.program_names(output), program) == facts["program"]
         wanted = facts["digest"] == pinned if pinned else facts["uri"] == uri
+        if not complete or not wanted:
+            return None
+        signed = check_again(output, facts["digest"], trust=trust)
+    except SignatureError as e:
+        log.event("prepare.untrusted", cause=str(e))
+        return None
     except (OSError, ValueError, KeyError, TypeError, programs.UnknownProgramError):
         return None
-    return facts if complete and wanted else None
+    now = {**facts, "signer": signed and signed.keyid}
+    if now != facts:  # another key vouches for it than did before
+        repack.mark(output, now)
+    return now
