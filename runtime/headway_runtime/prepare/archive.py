@@ -9,42 +9,19 @@ entries are read by offset from one open file.
 """
 
 import os
-import re
 import stat
 import struct
 import zlib
 from dataclasses import dataclass, field
 from typing import Self
 
+from headway_runtime.prepare import zipformat as zf
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.zipformat import Entry as Entry
 
 MAX_ENTRIES = 20_000
 MAX_CENTRAL = 16 << 20
 CHUNK = 4 << 20
-
-_SEGMENT = r"[A-Za-z0-9_.@-]{1,128}"
-_NAME = re.compile(rf"{_SEGMENT}(/{_SEGMENT}){{0,5}}\Z", re.ASCII)  # within the root folder
-MAX_ROOT = 255  # bytes
-_END, _END64, _LOCATOR, _CENTRAL, _LOCAL, _DESCRIPTOR = (
-    b"PK\5\6",
-    b"PK\6\6",
-    b"PK\6\7",
-    b"PK\1\2",
-    b"PK\3\4",
-    b"PK\7\x08",
-)
-_M32, _M16 = 0xFFFFFFFF, 0xFFFF
-_UTF8 = 0x0800
-_FLAGS = 0x0008 | _UTF8  # data descriptor, UTF-8 names
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Where an entry's bytes lie in the file, how many, and their CRC-32."""
-
-    offset: int
-    size: int
-    crc: int
 
 
 @dataclass(slots=True)
@@ -118,7 +95,7 @@ def read_entries(archive: Archive) -> None:
     position, expected, root = 0, 0, None
     seen: set[str] = set()
     for _ in range(count):
-        entry, name, header_at, position, flags = _central_header(central, position)
+        entry, name, header_at, position, flags = zf.central_header(central, position)
         folder, _, short = name.partition("/")
         root = root or folder
         if folder != root or name.lower() in seen:
@@ -139,7 +116,7 @@ def _end_records(archive: Archive) -> tuple[int, int, int]:
         raise Refusal("archive.not_zip", f"{archive.size} bytes")
     tail_size = min(archive.size, 22 + 20 + 56)
     tail = archive.pread(archive.size - tail_size, tail_size)
-    if tail[-22:-18] != _END:
+    if tail[-22:-18] != zf.END:
         raise Refusal(
             "archive.not_zip" if not _looks_like_zip(archive) else "archive.end_record",
             "the last 22 bytes are no end record",
@@ -148,12 +125,12 @@ def _end_records(archive: Archive) -> tuple[int, int, int]:
     if disk or disk_c or comment or here != count:
         raise Refusal("archive.end_record", "several disks, or a comment")
     end = archive.size - 22
-    if tail[-42:-38] == _LOCATOR:
-        if len(tail) < 98 or tail[:4] != _END64:
+    if tail[-42:-38] == zf.LOCATOR:
+        if len(tail) < 98 or tail[:4] != zf.END64:
             raise Refusal("archive.zip64", "end record and locator do not touch")
         size64, _, _, disk, disk_c, here64, count64, csize, cat = struct.unpack("<QHHIIQQQQ", tail[4:56])
         disk_l, at64, disks = struct.unpack("<IQI", tail[-38:-22])
-        agree = count in (count64, _M16) and size in (csize, _M32) and at in (cat, _M32)
+        agree = count in (count64, zf.M16) and size in (csize, zf.M32) and at in (cat, zf.M32)
         if size64 != 44 or disk or disk_c or disk_l or disks != 1 or here64 != count64 or at64 != end - 76 or not agree:
             raise Refusal("archive.zip64", "the two end records disagree")
         count, size, at, end = count64, csize, cat, end - 76
@@ -163,61 +140,7 @@ def _end_records(archive: Archive) -> tuple[int, int, int]:
 
 
 def _looks_like_zip(archive: Archive) -> bool:
-    return archive.pread(0, 4) == _LOCAL
-
-
-def _central_header(central: bytes, at: int) -> tuple[Entry, str, int, int, int]:
-    """(entry without offset, name, offset of the local header, where the next header starts, flags)."""
-    if at + 46 > len(central) or central[at : at + 4] != _CENTRAL:
-        raise Refusal("archive.layout", "central directory")
-    flags, method = struct.unpack_from("<HH", central, at + 8)
-    crc, packed, size = struct.unpack_from("<III", central, at + 16)
-    name_n, extra_n, comment_n, disk = struct.unpack_from("<HHHH", central, at + 28)
-    external, header_at = struct.unpack_from("<II", central, at + 38)
-    name_end = at + 46 + name_n
-    extra = central[name_end : name_end + extra_n]
-    if (
-        name_end + extra_n > len(central)
-        or flags & ~_FLAGS
-        or method
-        or comment_n
-        or disk
-        or stat.S_ISLNK(external >> 16)
-    ):
-        raise Refusal("archive.entry", "compressed, encrypted, commented, split or a link")
-    size, packed, header_at = _zip64_sizes(extra, size, packed, header_at)
-    if size != packed:
-        raise Refusal("archive.entry", "stored and real size differ")
-    return Entry(0, size, crc), _name(central[at + 46 : name_end], flags), header_at, name_end + extra_n, flags
-
-
-def _zip64_sizes(extra: bytes, size: int, packed: int, header_at: int) -> tuple[int, int, int]:
-    """Values too large for 32 bits stand in the extra field, in this order."""
-    if _M32 not in (size, packed, header_at):
-        return size, packed, header_at
-    if extra[:2] != b"\1\0":
-        raise Refusal("archive.zip64", "a large size without its extra field")
-    position, values = 4, []
-    for value in (size, packed, header_at):
-        if value == _M32:
-            if position + 8 > len(extra):
-                raise Refusal("archive.zip64", "extra field too short")
-            value = int.from_bytes(extra[position : position + 8], "little")
-            position += 8
-        values.append(value)
-    return values[0], values[1], values[2]
-
-
-def _name(raw: bytes, flags: int) -> str:
-    folder, _, short = raw.partition(b"/")
-    try:
-        root, inner = folder.decode("utf-8" if flags & _UTF8 else "ascii"), short.decode("ascii")
-    except UnicodeDecodeError as e:
-        raise Refusal("archive.name", repr(raw[:80])) from e
-    plain = root.isprintable() and "\\" not in root and len(folder) <= MAX_ROOT
-    if not plain or root in {"", ".", ".."} or not _NAME.match(inner) or {".", ".."} & set(inner.split("/")):
-        raise Refusal("archive.name", f"{root}/{inner}")
-    return f"{root}/{inner}"
+    return archive.pread(0, 4) == zf.LOCAL
 
 
 def _local_header(archive: Archive, at: int, name: str, entry: Entry, flags: int) -> int:
@@ -225,12 +148,16 @@ def _local_header(archive: Archive, at: int, name: str, entry: Entry, flags: int
     head = archive.pread(at, 30)
     local_flags, method = struct.unpack_from("<HH", head, 6)
     crc, packed, size, name_n, extra_n = struct.unpack_from("<IIIHH", head, 14)
-    agree = (packed, size) in ((entry.size, entry.size), (_M32, _M32)) and crc == entry.crc
-    agree = agree or bool(flags & 8 and (packed, size) in ((0, 0), (_M32, _M32)) and crc in (0, entry.crc))
-    if head[:4] != _LOCAL or local_flags != flags or method or not agree or extra_n > 4096:
+    agree = (packed, size) in ((entry.size, entry.size), (zf.M32, zf.M32)) and crc == entry.crc
+    agree = agree or bool(
+        flags & zf.HAS_DESCRIPTOR and (packed, size) in ((0, 0), (zf.M32, zf.M32)) and crc in (0, entry.crc)
+    )
+    if head[:4] != zf.LOCAL or local_flags != flags or method or not agree or extra_n > 4096:
         raise Refusal("archive.local_header", name)
-    if archive.pread(at + 30, name_n) != f"{name}".encode():
+    if archive.pread(at + 30, name_n) != name.encode():
         raise Refusal("archive.local_header", f"{name!r} has another name in its local header")
+    if not zf.plain_extra(archive.pread(at + 30 + name_n, extra_n), entry.size, at):
+        raise Refusal("archive.local_header", f"{name!r} has an extra field that torch does not write")
     return at + 30 + int(name_n) + int(extra_n)
 
 
@@ -239,11 +166,11 @@ def _end_of_data(archive: Archive, data_at: int, entry: Entry, flags: int, limit
     end = data_at + entry.size
     if end > limit:
         raise Refusal("archive.layout", "an entry reaches into the directory")
-    if flags & 8:
+    if flags & zf.HAS_DESCRIPTOR:
         tail = archive.pread(end, min(24, limit - end))
-        if tail[:24] == _DESCRIPTOR + struct.pack("<IQQ", entry.crc, entry.size, entry.size):
+        if tail[:24] == zf.DESCRIPTOR + struct.pack("<IQQ", entry.crc, entry.size, entry.size):
             return end + 24
-        if tail[:16] == _DESCRIPTOR + struct.pack("<III", entry.crc, entry.size & _M32, entry.size & _M32):
+        if entry.size <= zf.M32 and tail[:16] == zf.DESCRIPTOR + struct.pack("<III", entry.crc, entry.size, entry.size):
             return end + 16
         raise Refusal("archive.local_header", "data descriptor")
     return end
