@@ -14,10 +14,13 @@ MAX_DEPTH = 128
 MAX_CONTAINERS = 4_000_000
 MAX_STRING = 1 << 16
 MAX_INT = 2**63
+MAX_NUMBER = 64
+"""Characters of a number with a fraction or an exponent."""
 
 # Possessive, and to the end when a string is not closed: no byte is looked at twice, whatever the text.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[\]{}]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse(data: bytes) -> Any:
@@ -30,10 +33,16 @@ def parse(data: bytes) -> Any:
         raise Refusal("json.size", f"{len(data)} bytes")
     _check_depth(data)
     try:
-        text = data.decode("utf-8")
-        return json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+            parse_int=_integer,
+            parse_float=_float,
         )
+        if _SURROGATE.search(data):  # a pair is a character; one alone is none, and no encoder takes it
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except (ValueError, RecursionError) as e:
         raise Refusal("json.syntax", e) from e
 
@@ -64,7 +73,7 @@ def _constant(name: str) -> Any:
 
 
 def _float(text: str) -> float:
-    value = float(text)
+    value = float(text) if len(text) <= MAX_NUMBER else math.inf
     if not math.isfinite(value):
         raise Refusal("json.number", text[:40])
     return value

@@ -91,6 +91,16 @@ class Stored:
             return 0
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether two indices may lead to one element: an axis that steps no further than the faster ones reach."""
+        reach = 0
+        for step, size in sorted((s, n) for n, s in zip(self.shape, self.stride, strict=True) if n > 1):
+            if step <= reach and 0 not in self.shape:
+                return True
+            reach += (size - 1) * step
+        return False
+
 
 def stored(meta: dict[str, Any], record_bytes: int) -> Stored:
     """Description of a weight, checked against the size of its record. Raises Refusal ``tensor.*``."""
@@ -98,12 +108,15 @@ def stored(meta: dict[str, Any], record_bytes: int) -> Stored:
     numbers: list[Any] = [s.get("as_int") for s in [*meta["sizes"], *meta["strides"], meta["storage_offset"]]]
     if None in numbers:
         raise Refusal("tensor.shape", "a weight has fixed sizes")
+    if max(numbers) > MAX_ELEMENTS:  # also where a size of 0 or 1 makes it harmless here: torch multiplies them
+        raise Refusal("tensor.shape", f"strides or offset of {max(numbers)}")
     rank = len(meta["sizes"])
     tensor = Stored(dtype(meta["dtype"]), tuple(numbers[:rank]), tuple(numbers[rank:-1]), numbers[-1])
     item = ITEM_BYTES[tensor.dtype]
     elements = math.prod(tensor.shape)
-    if record_bytes % item or tensor.extent * item > record_bytes:
-        raise Refusal("tensor.bounds", f"{elements} elements, reaching {tensor.extent * item} of {record_bytes} bytes")
-    if elements * item > record_bytes:
+    reached = max(tensor.extent, tensor.offset) * item
+    if record_bytes % item or reached > record_bytes:
+        raise Refusal("tensor.bounds", f"{elements} elements, reaching {reached} of {record_bytes} bytes")
+    if tensor.overlaps:
         raise Refusal("tensor.overlap", f"{elements} elements in {record_bytes} bytes")
     return tensor
