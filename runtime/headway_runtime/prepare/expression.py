@@ -18,6 +18,10 @@ MAX_BITS = 512
 """Largest intermediate integer. Sizes have 63 bits; a guard multiplies a handful of them."""
 
 
+MAX_DEPTH = 200
+"""Nesting that :func:`from_json` reads; the parsers of sizes and guards stay far below it."""
+
+
 class EvaluationError(ArithmeticError):
     """The expression has no value for these sizes: division by zero, or a number out of all proportion."""
 
@@ -172,7 +176,7 @@ def from_json(data: Any, *, depth: int = 0) -> Expr:
         return const(data)
     if isinstance(data, str):
         return symbol(data)
-    if not isinstance(data, list) or len(data) < 2 or data[0] not in OPERATORS or depth > 100:
+    if not isinstance(data, list) or len(data) < 2 or data[0] not in OPERATORS or depth > MAX_DEPTH:
         raise ValueError("not an expression")
     arity = OPERATORS[data[0]].arity
     if arity is not None and arity != len(data) - 1:

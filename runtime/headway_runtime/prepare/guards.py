@@ -58,13 +58,19 @@ def parse(text: str, shape_of: Shapes) -> ex.Expr:
 
     Raises Refusal ``guard.*``.
     """
-    tree = _tree(text)
-    return _expr(tree.body, shape_of, 0)
+    return _parse(text, shape_of)
 
 
 def parse_range(text: str) -> ex.Expr:
     """Key of a range constraint (``s77`` or ``2*s77 + 1``) as an expression over the file's symbols."""
-    return _expr(_tree(text).body, _no_inputs, 0)
+    return _parse(text, _no_inputs)
+
+
+def _parse(text: str, shape_of: Shapes) -> ex.Expr:
+    try:
+        return _expr(_tree(text).body, shape_of, 0)
+    except ex.EvaluationError as e:
+        raise Refusal("guard.form", f"a number out of range in {text}") from e
 
 
 def _no_inputs(_: Path) -> None:
@@ -86,7 +92,7 @@ def _tree(text: str) -> ast.Expression:
 
 
 def _expr(node: ast.expr, shape_of: Shapes, depth: int) -> ex.Expr:
-    if depth > 4 * MAX_DEPTH:
+    if depth > 2 * MAX_DEPTH:
         raise Refusal("guard.syntax", "nested too deeply")
 
     def sub(child: ast.expr) -> ex.Expr:
@@ -118,12 +124,28 @@ def _expr(node: ast.expr, shape_of: Shapes, depth: int) -> ex.Expr:
         case ast.Call(func=ast.Attribute(value=root, attr="storage_offset"), args=[], keywords=[]):
             _input_shape(root, shape_of)
             return ex.const(0)  # what we pass is always a tensor of its own
-        case ast.Call(func=func, args=args, keywords=[]) if ast.unparse(func) in _CALLS and args:
-            name, arity = _CALLS[ast.unparse(func)]
+        case ast.Call(func=func, args=args, keywords=[]) if (called := _function(func)) in _CALLS and args:
+            name, arity = _CALLS[called]
             if arity not in (None, len(args)):
-                raise Refusal("guard.form", ast.unparse(node))
+                raise Refusal("guard.form", _text(node))
             return ex.call(name, *map(sub, args))
-    raise Refusal("guard.form", ast.unparse(node))
+    raise Refusal("guard.form", _text(node))
+
+
+def _function(node: ast.expr) -> str:
+    """``max`` or ``torch.sym_max``; empty for anything else that is called."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=ast.Name(id=module), attr=name):
+            return f"{module}.{name}"
+    return ""
+
+
+def _text(node: ast.expr) -> str:
+    """Source of a part of a guard, for a message: ``ast.unparse`` follows any nesting, this does not."""
+    deep = sum(1 for _ in ast.walk(node)) > 64
+    return f"a long {type(node).__name__}" if deep else ast.unparse(node)
 
 
 def _binary(name: str, left: ex.Expr, right: ex.Expr) -> ex.Expr:
@@ -137,7 +159,7 @@ def _axis(shape: tuple[ex.Expr, ...], attr: str, index: ast.expr) -> ex.Expr:
     sizes.
     """
     if not isinstance(index, ast.Constant) or type(index.value) is not int or not 0 <= index.value < len(shape):
-        raise Refusal("guard.form", f"axis {ast.unparse(index)} of an input with {len(shape)} axes")
+        raise Refusal("guard.form", f"axis {_text(index)} of an input with {len(shape)} axes")
     if attr == "size":
         return shape[index.value]
     if attr == "stride":
@@ -151,10 +173,11 @@ def _input_shape(root: ast.expr, shape_of: Shapes) -> tuple[ex.Expr, ...]:
     node = root
     while isinstance(node, ast.Subscript):
         if not isinstance(node.slice, ast.Constant) or type(node.slice.value) not in (str, int):
-            raise Refusal("guard.form", ast.unparse(root))
+            raise Refusal("guard.form", _text(root))
         steps.append(node.slice.value)  # type: ignore[arg-type]  # checked in the line above
         node = node.value
-    shape = shape_of(tuple(reversed(steps))) if isinstance(node, ast.Name) and node.id == "L" else None
+    known = steps and isinstance(node, ast.Name) and node.id == "L"
+    shape = shape_of(tuple(reversed(steps))) if known else None
     if shape is None:
-        raise Refusal("guard.input", ast.unparse(root))
+        raise Refusal("guard.input", _text(root))
     return shape

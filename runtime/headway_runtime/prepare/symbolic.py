@@ -58,7 +58,10 @@ def parse(text: str) -> ex.Expr:
     """Expression over the file's own symbol names. Raises Refusal ``expression.*``."""
     if len(text) > MAX_LENGTH:
         raise Refusal("expression.size", f"{len(text)} characters")
-    return _Parser(text).whole()
+    try:
+        return _Parser(text).whole()
+    except ex.EvaluationError as e:
+        raise Refusal("expression.number", e) from e
 
 
 class _Parser:
