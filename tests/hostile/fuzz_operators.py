@@ -1,190 +1,162 @@
-"""Call every listed operator with hostile arguments in forked children; an operator that dies does not belong on the
-list.
+"""Call every listed operator with hostile arguments; an operator that dies does not belong on the list.
 
-    python tests/hostile/fuzz_operators.py [--calls 200] [--seed 0] [--only aten.pad]
+    python tests/hostile/fuzz_operators.py [--calls 300] [--seed 0] [--only aten.pad]
 
-A wrong argument may raise, and mostly does. A child that ends by a signal (or runs for ever) is a finding: name the
-operator in ``derive_operators.DENIED``, or give it a precondition. Children are bounded in memory and time.
+Operators are called as the serving process calls them: after the inspector's preconditions, through its guards. A wrong
+argument may raise, and mostly does. A call that ends the process, or takes longer than it may, is a finding: name the
+operator in ``derive_operators.DENIED``, give it a precondition, or guard it.
+
+One process imports torch; its children, forked, make the calls and say in shared memory where they are. A death costs
+one child: the next goes on after the call that was fatal. Children are bounded in memory and in time for each call.
 """
 
 import argparse
+import mmap
 import os
 import random
-import re
 import resource
 import signal
+import struct
 import sys
 import time
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
-import torch.ao.quantization.fx._decomposed  # registers the quantized_decomposed operators
 from headway_runtime.prepare import operators, preconditions
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.program import functions
 
-SECONDS = 20
-"""CPU time of a child."""
-PATIENCE = 300
-"""Seconds by the clock: a machine may be busy with other things."""
+from tests.hostile.fuzz_arguments import Arguments
+
+SECONDS = 3.0
+"""CPU time of one call."""
+PATIENCE = 120.0
+"""Seconds by the clock without progress: a machine may be busy with other things."""
 MEMORY = 6 << 30
-
-INTS = [0, 1, 2, 3, 4, 5, 7, 64, -1, -2, -3, -5, 1000, 2**31 - 1, -(2**31), 2**40, 2**62, -(2**62), 2**63 - 1, -(2**63)]
-FLOATS = [0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, float("inf"), float("nan"), 2.0**62]
-TEXTS = [
-    "none",
-    "tanh",
-    "mean",
-    "sum",
-    "constant",
-    "reflect",
-    "floor",
-    "trunc",
-    "zeros",
-    "ij",
-    "ij,jk->ik",
-    "fro",
-    "nuc",
-    "L",
-    "amax",
-    "same",
-]
-SHAPES = [
-    (),
-    (0,),
-    (1,),
-    (3,),
-    (5,),
-    (2, 3),
-    (3, 3),
-    (0, 4),
-    (4, 0, 2),
-    (2, 3, 4),
-    (1, 2, 4, 4),
-    (2, 2, 3, 3),
-    (1, 1, 2, 3, 3),
-    (2, 1, 3, 2, 2, 1),
-]
-DTYPES = [
-    torch.float32,
-    torch.float32,
-    torch.float32,
-    torch.int64,
-    torch.int64,
-    torch.int32,
-    torch.bool,
-    torch.float64,
-    torch.complex64,
-    torch.bfloat16,
-    torch.uint8,
-]
-FORMATS = [torch.contiguous_format, torch.preserve_format, torch.channels_last]
+MAX_DEATHS = 3
+"""Of one operator: after that the next one is tried."""
 
 
-def tensor(rng: random.Random) -> torch.Tensor:
-    shape, dtype = rng.choice(SHAPES), rng.choice(DTYPES)
-    if dtype.is_floating_point or dtype.is_complex:
-        made = torch.randn(shape).to(dtype) * rng.choice([0, 1, 1, 1e30])
-    else:
-        made = torch.randint(rng.choice([-5, 0]), 6, shape).to(dtype)
-    if made.dim() and rng.random() < 0.2:
-        made = made.transpose(0, -1)
-    if rng.random() < 0.1:
-        made = made[:1].expand(3, *made.shape[1:]) if made.dim() else made.expand(2)
-    return made
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``call`` is the number of the call: with the seed it gives the same arguments again."""
+
+    operator: str
+    call: int
+    fate: str
+
+    def __str__(self) -> str:
+        return f"{self.operator} call {self.call}: {self.fate}"
 
 
-def argument(kind: str, rng: random.Random) -> Any:
-    if kind.endswith("?"):
-        return None if rng.random() < 0.4 else argument(kind[:-1], rng)
-    if match := re.match(r"(\w+\??)\[(\d*)\]", kind):
-        count = int(match[2]) if match[2] and rng.random() < 0.8 else rng.randrange(5)
-        return [argument(match[1], rng) for _ in range(count)]
-    small = rng.random() < 0.75
-    match kind:
-        case "Tensor":
-            return tensor(rng)
-        case "Scalar":
-            return rng.choice([*INTS[:11], *FLOATS, True])
-        case "int" | "SymInt":
-            return rng.choice(INTS[:11] if small else INTS)
-        case "float":
-            return rng.choice(FLOATS)
-        case "bool":
-            return rng.random() < 0.5
-        case "str":
-            return rng.choice(TEXTS)
-        case "ScalarType":
-            return rng.choice(DTYPES)
-        case "Device":
-            return torch.device("cpu")
-        case "Layout":
-            return torch.strided
-        case "MemoryFormat":
-            return rng.choice(FORMATS)
-    raise ValueError(kind)
+def fuzz(names: Sequence[str], *, calls: int, seed: int, seconds: float | None = None) -> Iterator[Finding]:
+    """Findings, as they are met. ``seconds``: stop after so much CPU time of children."""
+    progress = mmap.mmap(-1, 16)
+    at, deaths, started = 0, 0, _children_seconds()
+    total = len(names) * calls
+    while at < total and (seconds is None or _children_seconds() - started < seconds):
+        fate = _run(lambda start=at: _calls(names, calls, seed, start, progress, seconds), progress)
+        (reached,) = struct.unpack_from("<q", progress)
+        if fate is None:
+            return
+        operator, call = names[reached // calls], reached % calls
+        yield Finding(operator, call, fate)
+        deaths = deaths + 1 if reached // calls == at // calls else 1
+        at = reached + 1
+        if deaths >= MAX_DEATHS:
+            at, deaths = (reached // calls + 1) * calls, 0
 
 
-def child(name: str, calls: int, seed: int) -> None:
-    """Call the operator; what it raises is fine."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    space, function, overload = name.split(".")
-    call = getattr(getattr(getattr(torch.ops, space), function), overload)
-    signature = operators.signature(name)
-    assert signature is not None
-    rng = random.Random(f"{seed}{name}")
-    torch.manual_seed(seed)
-    deadline = time.process_time() + SECONDS / 4
-    for _ in range(calls):
-        given = [p for p in signature.parameters if p.required or rng.random() < 0.5]
-        values = {p.name: argument(p.type, rng) for p in given}
-        try:
-            preconditions.check(name, {k: {"str": v} if isinstance(v, str) else v for k, v in values.items()})
-            with torch.inference_mode():
-                call(*[values[p.name] for p in given if not p.keyword_only and p.required],
-                     **{p.name: values[p.name] for p in given if p.keyword_only or not p.required})  # fmt: skip
-        except (Refusal, Exception):
-            pass
-        if time.process_time() > deadline:
-            break
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
-def run(name: str, calls: int, seed: int) -> str | None:
-    """How the child died, or None."""
+def _run(body: Callable[[], None], progress: mmap.mmap) -> str | None:
+    """Run ``body`` in a child: how it died, or None."""
     pid = os.fork()
     if pid == 0:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1), os.dup2(null, 2)
-        child(name, calls, seed)
-        os._exit(0)
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+        code = 1
+        try:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+            body()
+            code = 0
+        finally:
+            os._exit(code)
+    seen, since = b"", time.monotonic()
+    while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            return signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else None
+            break
+        if progress[:8] != seen:
+            seen, since = progress[:8], time.monotonic()
+        if time.monotonic() - since > PATIENCE:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return f"no end after {PATIENCE} s"
         time.sleep(0.005)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return f"no end after {PATIENCE} s"
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        return f"more than {SECONDS} s of CPU time" if name == "SIGPROF" else name
+    return f"exit {os.WEXITSTATUS(status)}" if os.WEXITSTATUS(status) else None
+
+
+def _calls(
+    names: Sequence[str], calls: int, seed: int, start: int, progress: mmap.mmap, seconds: float | None
+) -> None:
+    """The child: all calls from number ``start`` on."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    arguments = Arguments(random.Random())
+    for number in range(start, len(names) * calls):
+        struct.pack_into("<q", progress, 0, number)
+        if seconds is not None and time.process_time() > seconds:
+            return
+        one(names[number // calls], f"{seed}{names[number // calls]}{number % calls}", arguments)
+
+
+def one(name: str, seed: str, arguments: Arguments) -> object:
+    """One call; what it raises is fine and is returned."""
+    signature = operators.signature(name)
+    assert signature is not None
+    arguments.seed(seed)
+    args, named, values = arguments.of(signature)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        preconditions.check(name, {k: {"str": v} if isinstance(v, str) else v for k, v in values.items()})
+        with torch.inference_mode():
+            return functions.resolve(name)(*args, **named)
+    except (Refusal, Exception) as error:
+        return error
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--calls", type=int, default=300, help="of each operator")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="operators whose name contains this")
+    parser.add_argument("--show", type=int, help="print the arguments of this call of the only operator, and call it")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    torch.mm(torch.ones(2, 2), torch.ones(2, 2))
+    names = sorted(n for n in operators.names() if options.only in n)
+    if options.show is not None:
+        signature = operators.signature(names[0])
+        assert signature is not None
+        arguments = Arguments(random.Random())
+        arguments.seed(f"{options.seed}{names[0]}{options.show}")
+        print(names[0], *arguments.of(signature)[:2], flush=True)
+        print(one(names[0], f"{options.seed}{names[0]}{options.show}", arguments))
+        return 0
     findings = 0
-    for number, name in enumerate(sorted(n for n in operators.names() if options.only in n)):
-        if number % 100 == 0:
-            print(f"{number} done, at {name}", flush=True)
-        if (death := run(name, options.calls, options.seed)) is not None:
-            findings += 1
-            print(f"{name}: {death}", flush=True)
-    print(f"{findings} findings")
+    for finding in fuzz(names, calls=options.calls, seed=options.seed):
+        findings += 1
+        print(finding, flush=True)
+    print(f"{len(names)} operators, {options.calls} calls each: {findings} findings")
     return 1 if findings else 0
 
 
