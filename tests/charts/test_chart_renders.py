@@ -29,6 +29,18 @@ MATRIX: dict[str, dict[str, Any]] = {
         "env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
         "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
     },
+    "policy-of-places": {"policy": {"enabled": True, "allowedUriPrefixes": ["s3://models/", "file:///mnt/models/"]}},
+    "policy-of-signatures": {
+        "policy": {
+            "enabled": True,
+            "requireSignature": True,
+            "publicKeysSecret": "signers",
+            "builderKeysSecret": "builders",
+            "credentialsSecrets": ["models-read"],
+            "runtimeImages": ["registry.example/headway-runtime@sha256:" + "0" * 64],
+            "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]},
+        }
+    },
     "no-metrics": {"metrics": {"service": False}},
     "service-monitor": SERVICE_MONITOR,
 }
@@ -50,7 +62,7 @@ def test_every_object_is_valid_and_in_the_right_namespace(helm_program: Path, va
     for obj in objects:
         if obj["kind"] != "ServiceMonitor":  # not a kind of Kubernetes itself
             kubernetes_validate.validate(obj, KUBERNETES, strict=True)
-        cluster_wide = obj["kind"].startswith(("ClusterRole", "CustomResourceDefinition"))
+        cluster_wide = obj["kind"].startswith(("ClusterRole", "CustomResourceDefinition", "ValidatingAdmissionPolicy"))
         assert ("namespace" in obj["metadata"]) is not cluster_wide
 
 
@@ -81,6 +93,26 @@ def test_images_default_to_the_charts_version_and_a_digest_wins(helm_program: Pa
     assert "--router-image=headway/router:9" in container["args"]
 
 
+PREFIXES = {
+    True: ("s3://models/", "https://models.example.com:8443/team/a/", "file:///mnt/", "az://container/a~b/"),
+    False: (
+        *("s3://models", "s3://", "s3:///", "https://", "file://", "models/", "s3:/models/", "ftp://models/"),
+        *("s3://models//", "s3://models/../", "s3://models/./", "s3://models/a%2f/", "s3://models/a b/", "s3://*/"),
+        *('s3://models/"/', "s3://models/'/", "https://models.example.com@evil/", "s3://models/?/", "s3://models/\n/"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("prefix", "fine"), [(each, fine) for fine, them in PREFIXES.items() for each in them])
+def test_a_prefix_of_the_policy_is_a_place_with_its_last_slash(helm_program: Path, prefix: str, fine: bool) -> None:
+    values = {"policy": {"enabled": True, "allowedUriPrefixes": [prefix]}}
+    if fine:
+        assert prefix in str(only(render(helm_program, values), "ValidatingAdmissionPolicy"))
+        return
+    with pytest.raises(HelmError, match="policy/allowedUriPrefixes/0"):
+        render(helm_program, values)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -90,6 +122,12 @@ def test_images_default_to_the_charts_version_and_a_digest_wins(helm_program: Pa
         ({"metrics": {"serviceMonitor": {"interval": "often"}}}, "metrics/serviceMonitor/interval"),
         ({"metrics": {"service": False, "serviceMonitor": {"enabled": True}}}, "set metrics.service: true"),
         ({"serviceAccount": {"create": False}}, "write the name of the ServiceAccount"),
+        ({"policy": {"enabled": True}}, "it would allow everything"),
+        ({"policy": {"enabled": True, "requireSignature": True, "publicKeysSecret": "A"}}, "policy/publicKeysSecret"),
+        (
+            {"policy": {"enabled": True, "allowedUriPrefixes": ["s3://m/"], "publicKeysSecret": "signers"}},
+            "set policy.requireSignature: true",
+        ),
     ],
 )
 def test_values_that_cannot_be_honoured_are_refused_by_name(
