@@ -62,6 +62,12 @@ def resolve(name: str) -> Callable[..., Any]:
     """The function behind ``aten.relu.default`` or ``_operator.add``. Raises ProgramError for a name off the list."""
     if name in SCALARS:
         return SCALARS[name]
+    found = torch_operator(name)
+    return GUARDED[name](found) if name in GUARDED else found
+
+
+def torch_operator(name: str) -> Callable[..., Any]:
+    """torch's own operator of this name, without the checks of ``guarded``. Raises ProgramError."""
     if operators.signature(name) is None:
         raise ProgramError(
             "ArtifactVerified", "UnsafeArtifact", f"operator {name} is not on the list of safe operators"
@@ -72,7 +78,7 @@ def resolve(name: str) -> Callable[..., Any]:
     except AttributeError as e:
         message = f"torch {torch.__version__} has no operator {name}; export the program with torch {operators.TORCH}"
         raise ProgramError("ArtifactVerified", "IncompatibleVersion", message) from e
-    return GUARDED[name](found) if name in GUARDED else found
+    return found
 
 
 def constant(device: torch.device) -> Callable[[Any], Any]:

@@ -64,6 +64,17 @@ class Program:
         """Shape of each output at these sizes; KeyError when one depends on the data."""
         return tuple(self._dimensions.shape(spec, sizes) for spec in self.outputs)
 
+    def declared_shape(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int | None, ...]:
+        """Shape of an output at these sizes, with None for each axis that depends on the data."""
+
+        def size(axis: int | ex.Expr) -> int | None:
+            try:
+                return self._dimensions.shape(TensorSpec(spec.name, spec.datatype, (axis,)), sizes)[0]
+            except KeyError:
+                return None
+
+        return tuple(size(axis) for axis in spec.shape)
+
     def describe(self, spec: TensorSpec) -> str:
         """Shape in words: ``[batch, sequence]``."""
         return self._dimensions.describe(spec)
