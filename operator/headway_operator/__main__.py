@@ -23,6 +23,7 @@ def config(arguments: argparse.Namespace) -> Config:
     return Config(
         runtime_image=arguments.runtime_image,
         router_image=arguments.router_image,
+        router_pull_secrets=tuple(arguments.router_pull_secret),
         cluster_domain=arguments.cluster_domain,
         namespaces=tuple(arguments.namespace),
         kubeconfig=_kubeconfig(arguments.kubeconfig) if arguments.dev else None,
@@ -41,6 +42,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headway-operator", description=__doc__, allow_abbrev=False)
     parser.add_argument("--runtime-image", required=True, help="image of the pods of new revisions")
     parser.add_argument("--router-image", required=True, help="image of the routers")
+    parser.add_argument(
+        "--router-pull-secret",
+        action="append",
+        default=[],
+        help="Secret, in each namespace of models, with which new routers pull their image; may be repeated",
+    )
     parser.add_argument("--cluster-domain", default="cluster.local", help="DNS domain of the cluster")
     parser.add_argument("--namespace", action="append", default=[], help="work in this one only; may be repeated")
     parser.add_argument("--dev", action="store_true", help="run outside the cluster, with a kubeconfig, on loopback")

@@ -25,6 +25,7 @@ from headway_operator.observe import Observer
 from headway_operator.obstacles import Obstacles
 from headway_operator.reconcile import Reconciler
 from headway_operator.reports import Reports
+from headway_operator.router.podtemplate import Image
 from headway_operator.router.reconcile import RouterReconciler
 from headway_operator.runner import Runner
 from headway_operator.store import Owner, Store
@@ -43,7 +44,7 @@ class App:
         self.router = RouterReconciler(
             cluster=cluster,
             store=self.store,
-            image=config.router_image,
+            image=Image(config.router_image, config.router_pull_secrets),
             cluster_domain=config.cluster_domain,
             wake=self.queue.add,
             clock=time.time,

@@ -10,6 +10,7 @@ class Config:
 
     runtime_image: str  # of new revisions that name none; those on record keep theirs
     router_image: str
+    router_pull_secrets: tuple[str, ...] = ()  # names of Secrets, in each namespace that has a router
     cluster_domain: str = "cluster.local"
     namespaces: tuple[str, ...] = ()  # none: all of the cluster
     kubeconfig: Path | None = None  # None: the service account of this pod

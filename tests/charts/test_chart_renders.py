@@ -93,6 +93,15 @@ def test_images_default_to_the_charts_version_and_a_digest_wins(helm_program: Pa
     assert "--router-image=headway/router:9" in container["args"]
 
 
+def test_routers_are_given_the_secrets_with_which_their_image_is_pulled(helm_program: Path) -> None:
+    values = {"router": {"imagePullSecrets": ["registry-read", "other"]}}
+    (container,) = only(render(helm_program, values), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert [arg for arg in container["args"] if "pull" in arg] == [
+        "--router-pull-secret=registry-read",
+        "--router-pull-secret=other",
+    ]
+
+
 PREFIXES = {
     True: ("s3://models/", "https://models.example.com:8443/team/a/", "file:///mnt/", "az://container/a~b/"),
     False: (

@@ -13,6 +13,7 @@ from headway_operator.connection import api_client
 from headway_operator.debug import Debug
 from headway_operator.errors import RejectedError
 from headway_operator.metrics import Metrics
+from headway_operator.router.podtemplate import Image
 from headway_operator.router.reconcile import ABANDONED_SECONDS, RouterReconciler
 from headway_operator.router.render import Site
 from headway_operator.store import Owner
@@ -174,7 +175,7 @@ async def test_a_newer_operator_changes_no_pod_of_a_router(played: PlayedRouter,
     newer = RouterReconciler(
         cluster=played.cluster,
         store=played.store,
-        image="headway-router:newer",
+        image=Image("headway-router:newer"),
         wake=played.woken.append,
         clock=lambda: played.now,
         site=replace(played.site, admin_port=1),

@@ -7,7 +7,7 @@ import headway_operator.metrics
 import headway_runtime.metrics
 import yaml
 from headway_api import names
-from headway_operator.router.podtemplate import pod_template
+from headway_operator.router.podtemplate import Image, pod_template
 from headway_operator.router.render import Site
 from prometheus_client import CollectorRegistry
 
@@ -45,6 +45,6 @@ def test_the_monitors_select_pods_and_ports_that_exist() -> None:
     for endpoint in models["podMetricsEndpoints"]:
         assert re.search(rf'"name": *"{endpoint["port"]}"', recorded)
     assert routers["selector"]["matchLabels"] == {names.LABEL_COMPONENT: names.COMPONENT_ROUTER}
-    (envoy,) = pod_template(Site("prod"), "router:1", {})["spec"]["containers"]
+    (envoy,) = pod_template(Site("prod"), Image("router:1"), {})["spec"]["containers"]
     ports = {port["name"] for port in envoy["ports"]}
     assert {endpoint["port"] for endpoint in routers["podMetricsEndpoints"]} <= ports

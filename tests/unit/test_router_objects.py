@@ -9,6 +9,7 @@ import pytest
 from headway_operator.router import readout
 from headway_operator.router.intent import Backend, Intent
 from headway_operator.router.objects import Object, Pinned, objects, pinned, stored
+from headway_operator.router.podtemplate import Image
 from headway_operator.router.render import Published, Route, Site, render
 from headway_operator.router.render.published import to_json
 
@@ -18,7 +19,7 @@ SITE = Site("prod")
 def made(site: Site = SITE, pin: Pinned | None = None) -> dict[str, Object]:
     """The objects of a router that serves nothing yet."""
     state = Published()
-    found = objects(site, state, render(state, site), pin or pinned(None, site, "router:1"))
+    found = objects(site, state, render(state, site), pin or pinned(None, site, Image("router:1")))
     return {f"{obj['kind']}/{obj['metadata']['name']}": obj for obj in found}
 
 
@@ -32,10 +33,17 @@ def test_every_object_is_valid_and_has_no_owner() -> None:
 def test_a_router_keeps_the_pod_template_and_the_bootstrap_of_its_first_day() -> None:
     first = made()
     later = replace(SITE, admin_port=1, readout_port=2)
-    again = made(later, pinned(first["ConfigMap/headway-router"], later, "router:2"))
+    again = made(later, pinned(first["ConfigMap/headway-router"], later, Image("router:2")))
     assert again["Deployment/headway-router"] == first["Deployment/headway-router"]
     assert again["ConfigMap/headway-router"]["data"]["bootstrap.json"] == _bootstrap(first)
     assert made(later)["Deployment/headway-router"] != first["Deployment/headway-router"]
+
+
+def test_a_router_pulls_its_image_with_the_secrets_that_the_operator_was_given() -> None:
+    given = made(pin=pinned(None, SITE, Image("router:1", ("registry-read",))))["Deployment/headway-router"]
+    assert given["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry-read"}]
+    kubernetes_validate.validate(given, "1.37", strict=True)
+    assert "imagePullSecrets" not in made()["Deployment/headway-router"]["spec"]["template"]["spec"]
 
 
 def test_what_is_published_is_read_back_and_nonsense_is_nothing() -> None:
@@ -81,7 +89,7 @@ def test_a_state_that_was_edited_by_hand_into_another_type_is_nothing(garbage: d
 def test_a_record_of_the_router_that_a_hand_spoiled_is_made_anew(text: str) -> None:
     config_map = made()["ConfigMap/headway-router"]
     spoiled = {**config_map, "data": {**config_map["data"], "pod.json": text, "bootstrap.json": text}}
-    assert pinned(spoiled, SITE, "router:1") == pinned(None, SITE, "router:1")
+    assert pinned(spoiled, SITE, Image("router:1")) == pinned(None, SITE, Image("router:1"))
 
 
 def test_the_mounted_keys_are_those_that_envoy_reads() -> None:

@@ -58,7 +58,7 @@ def test_a_program_that_cannot_be_batched_says_why_a_batch_is_clamped() -> None:
         ('{"queue": {"capacity": -1}}', "queue.capacity"),
         ('{"queue": {"bytes": "lots"}}', "queue.bytes"),
         ('{"queue": {"timeout": 3}}', "queue.timeout"),
-        ('{"queue": {"bytes": "' + "9" * 400 + 'Ti"}}', "spec.batching.queue.bytes: 9"),
+        ('{"queue": {"bytes": "' + "9" * 400 + 'Ti"}}', "spec.batching.queue.bytes: '9"),
     ],
 )
 def test_a_bad_file_is_refused_with_where_and_why(text: str, says: str) -> None:

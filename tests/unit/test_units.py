@@ -26,13 +26,21 @@ def test_a_formatted_duration_means_the_same_microseconds(micros: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("0", 0), ("512", 512), ("1k", 1000), ("64Mi", 64 << 20), ("1.5Gi", 3 << 29)]
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("512", 512),
+        ("1k", 1000),
+        ("64Mi", 64 << 20),
+        ("1.5Gi", 3 << 29),
+        ("9" * 15 + "Ti", 999_999_999_999_999 << 40),
+    ],
 )
 def test_sizes_mean_bytes(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "Mi", "-1", "1 Mi", "1MB", "1m"])
+@pytest.mark.parametrize("text", ["", "Mi", "-1", "1 Mi", "1MB", "1m", "9" * 16, f"1.{'0' * 7}k"])
 def test_what_is_no_size_is_refused_with_the_field_and_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"spec\.batching\.queue\.bytes: .* is not a size; write .* 64Mi"):
         parse_size(text, "spec.batching.queue.bytes")

@@ -13,7 +13,7 @@ from headway_api import names
 
 from headway_operator.observed import Object
 from headway_operator.router.bootstrap import bootstrap
-from headway_operator.router.podtemplate import pod_template
+from headway_operator.router.podtemplate import Image, pod_template
 from headway_operator.router.render import Files, Published, Site, published
 
 CLUSTERS_NAME = f"{names.ROUTER_NAME}-clusters"  # a ConfigMap of its own: both together may be larger than one can be
@@ -35,7 +35,7 @@ class Pinned:
     bootstrap: str
 
 
-def pinned(live: Object | None, site: Site, image: str) -> Pinned:
+def pinned(live: Object | None, site: Site, image: Image) -> Pinned:
     """What the ConfigMap recorded, or what is to be recorded now."""
     data: Mapping[str, str] = (live or {}).get("data") or {}
     return Pinned(

@@ -1,6 +1,7 @@
 """The router's pod: Envoy, restricted, with its files mounted, and an end that loses no request."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from headway_api import names
 
@@ -16,14 +17,23 @@ LONGEST_REQUEST_SECONDS = 60  # after that, requests that still run are cut off
 _STARTING_FILES = ("bootstrap.json", LISTENERS_FILE, ROUTES_FILE)
 
 
-def pod_template(site: Site, image: str, labels: Mapping[str, str]) -> Object:
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What router pods run, and names of Secrets of their own namespace with which it is pulled."""
+
+    reference: str
+    pull_secrets: tuple[str, ...] = ()
+
+
+def pod_template(site: Site, image: Image, labels: Mapping[str, str]) -> Object:
     """`metadata` and `spec` of a router pod. It satisfies the `restricted` Pod Security level and has no token."""
     return {
         "metadata": {"labels": dict(labels)},
         "spec": {
             "automountServiceAccountToken": False,
-            "containers": [_envoy(site, image)],
+            "containers": [_envoy(site, image.reference)],
             "enableServiceLinks": False,
+            **({"imagePullSecrets": [{"name": name} for name in image.pull_secrets]} if image.pull_secrets else {}),
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": USER,

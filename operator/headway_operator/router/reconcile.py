@@ -23,6 +23,7 @@ from headway_operator.pods import parse_pod
 from headway_operator.router.acks import Acks, obeys, router_pods
 from headway_operator.router.intent import Intent
 from headway_operator.router.objects import NAMES, objects, pinned, stored
+from headway_operator.router.podtemplate import Image
 from headway_operator.router.render import Ack, Files, Published, Site, Step, render, step
 from headway_operator.router.render.published import plain
 from headway_operator.router.states import route_states
@@ -67,7 +68,7 @@ class RouterReconciler:
         *,
         cluster: Cluster,
         store: Store,
-        image: str,
+        image: Image,
         wake: Callable[[Owner], None],
         clock: Callable[[], float],
         cluster_domain: str = "cluster.local",

@@ -12,6 +12,7 @@ from typing import Any
 from headway_api import names
 from headway_operator.cluster import Cluster
 from headway_operator.kinds import CHILDREN, CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, POD
+from headway_operator.router.podtemplate import Image
 from headway_operator.router.reconcile import RouterReconciler
 from headway_operator.router.render import Site
 from headway_operator.store import Owner, Store
@@ -47,7 +48,7 @@ class PlayedRouter:
         return RouterReconciler(
             cluster=self.cluster,
             store=self.store,
-            image="headway-router:test",
+            image=Image("headway-router:test"),
             wake=self.woken.append,
             clock=lambda: self.now,
             site=self.site,
