@@ -17,6 +17,7 @@ from typing import Any
 
 from headway_api import names
 from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, Knobs, Termination
+from headway_api.podtemplate import Sandbox
 from headway_api.types import Device, DeviceKind, Spec
 from pydantic import ValidationError
 
@@ -60,6 +61,7 @@ def write_files(folder: Path, artifact: Path, manifest: tuple[str, Spec] | None)
             shape_buckets=batching.shape_buckets if batching else None,
             dimensions=batching.dimensions if batching else None,
         ),
+        sandbox=(spec.template and spec.template.sandbox if spec else None) or Sandbox.BEST_EFFORT,
     )
     (folder / names.CONFIG_KEY).write_text(config.to_json())
     (folder / names.KNOBS_KEY).write_text(Knobs.of(batching).to_json())
@@ -85,6 +87,7 @@ def serve(folder: Path, *, host: str, port: int, admin_port: int) -> None:
         "--knobs": folder / names.KNOBS_KEY,
         "--model": folder / "model",
         "--termination-log": folder / "termination-log",
+        "--scratch": folder / "scratch",
         "--host": host,
         "--port": port,
         "--admin-port": admin_port,

@@ -52,6 +52,11 @@ class Metrics:
             registry=registry,
         )
         self.parity_agrees.set(1)
+        self.sandbox_complete = Gauge(
+            "headway_sandbox_complete",
+            "0 when a part of the sandbox is missing here, and the pod serves all the same.",
+            registry=registry,
+        )
         self.knobs = Info("headway_knobs", "Hash of the knobs file in force.", registry=registry)
         self.revision = Info("headway_revision", "What this pod serves.", registry=registry)
 

@@ -19,6 +19,7 @@ from headway_api.podconfig import (
     ParityReport,
     Phase,
     Report,
+    SandboxReport,
     Termination,
 )
 
@@ -53,10 +54,13 @@ class Model:
 class Pod:
     """State and report of one serving process."""
 
-    def __init__(self, config: ColdConfig, metrics: Metrics, origin: Origin) -> None:
+    def __init__(
+        self, config: ColdConfig, metrics: Metrics, origin: Origin, *, sandbox: SandboxReport | None = None
+    ) -> None:
         self.config = config
         self.metrics = metrics
         self.origin = origin
+        self.sandbox = sandbox
         self.phase = Phase.LOADING
         self.model: Model | None = None
         self.failure: Termination | None = None
@@ -73,6 +77,7 @@ class Pod:
         self._asked: tuple[str, str] | None = None  # text and hash that wait for the model
         self._total = 0
         self._costs: list[BucketCost] = []
+        metrics.sandbox_complete.set(sandbox is not None and not sandbox.missing)
         metrics.revision.info({"model": config.model, "revision": config.revision})
 
     @property
@@ -168,6 +173,7 @@ class Pod:
             artifact_digest=self.origin.digest,
             torch=self.origin.torch,
             signer=self.origin.signer,
+            sandbox=self.sandbox,
             parity=self.parity,
             buckets=BucketReport(total=self._total, warm=len(self._costs), costs=list(self._costs)),
             knobs=self._knobs,

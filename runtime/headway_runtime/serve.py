@@ -1,28 +1,31 @@
 """The entry of the serve container: `python -m headway_runtime.serve`.
 
-Order matters: read the cold configuration, set the thread limits, then import torch (everything that needs it is
-imported inside `serve`), bind the ports, live. Exit code 0 after a drain, 1 with a termination message that the
-operator turns into a condition.
+Order matters: read the cold configuration and bind the ports, which the process cannot do later; set the thread
+limits; confine the process while it has one thread; only then import torch (everything that needs it is imported inside
+`_live`) and live. Exit code 0 after a drain, 1 with a termination message that the operator turns into a condition.
 """
 
 import argparse
-import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 from headway_api import names
-from headway_api.podconfig import ColdConfig, Termination
+from headway_api.podconfig import ColdConfig, SandboxReport, Termination
+from headway_api.types import DeviceKind
 from pydantic import ValidationError
 
 from headway_runtime import logs, processors
 from headway_runtime.errors import FatalError
-from headway_runtime.origin import read_origin
-
-MESSAGE_LIMIT = 3000  # bytes, as JSON; the kubelet keeps 4096 of a termination message
+from headway_runtime.origin import Origin, read_origin
+from headway_runtime.ports import listen
+from headway_runtime.sandbox import confine, files_of_this_process
+from headway_runtime.sandbox.limits import forget_the_caller
+from headway_runtime.termination import TerminationLog
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,27 +34,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.configure()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
+    forget_the_caller()
+    termination = TerminationLog(arguments.termination_log)
     try:
-        failure = _serve(arguments)
+        failure = _serve(arguments, termination)
     except FatalError as error:
         failure = error.termination()
     if failure is None:
         return 0
     logs.log("refused", level="error", **failure.to_dict())
-    terminate(failure, arguments.termination_log)
+    termination.write(failure)
     return 1
-
-
-def terminate(failure: Termination, path: Path) -> None:
-    """Leave the reason where the kubelet looks for it. A pod without that file (a laptop) only logs it."""
-    message = failure.message
-    while len(json.dumps(message)) > MESSAGE_LIMIT:  # a character may be twelve bytes there
-        message = message[: -max(1, (len(json.dumps(message)) - MESSAGE_LIMIT) // 12)]
-    short = failure.model_copy(update={"message": message})
-    try:
-        path.write_text(short.to_json())
-    except OSError as error:
-        logs.log("termination_log_unwritable", level="warning", path=str(path), error_message=str(error))
 
 
 def read_config(path: Path) -> ColdConfig:
@@ -62,13 +55,38 @@ def read_config(path: Path) -> ColdConfig:
         raise FatalError("InvalidConfig", f"{path}: {error}") from None
 
 
-def _serve(arguments: argparse.Namespace) -> Termination | None:
+def _serve(arguments: argparse.Namespace, termination: TerminationLog) -> Termination | None:
     config = read_config(arguments.config)
     origin = read_origin(arguments.model)
-    threads = processors.compute_threads(processors.cpu_limit())
-    processors.limit_threads(threads)
+    listeners = listen(arguments.host, arguments.port), listen(arguments.host, arguments.admin_port)
+    processors.limit_threads(processors.compute_threads(processors.cpu_limit()))
+    report = _confine(arguments, config)
+    return _live(arguments, config, origin, report, listeners, termination)
 
-    import asyncio  # after the thread limits: what follows imports torch
+
+def _confine(arguments: argparse.Namespace, config: ColdConfig) -> SandboxReport:
+    """Raises FatalError: `SandboxUnavailable`; `InvalidConfig` for a scratch folder that would lay the model open."""
+    scratch: Path = arguments.scratch
+    for kept in (arguments.model, arguments.knobs):
+        if kept.resolve().is_relative_to(scratch.resolve()):
+            raise FatalError("InvalidConfig", f"--scratch {scratch} holds {kept}, which must not be written")
+    scratch.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = str(scratch)
+    files = files_of_this_process(
+        read=(arguments.model, arguments.knobs.parent), scratch=scratch, gpu=config.device.kind is DeviceKind.GPU
+    )
+    return confine(files, demand=config.sandbox)
+
+
+def _live(
+    arguments: argparse.Namespace,
+    config: ColdConfig,
+    origin: Origin,
+    sandbox: SandboxReport,
+    listeners: tuple[socket.socket, socket.socket],
+    termination: TerminationLog,
+) -> Termination | None:
+    import asyncio  # what follows imports torch
 
     import torch
     import uvloop
@@ -76,17 +94,12 @@ def _serve(arguments: argparse.Namespace) -> Termination | None:
     from headway_runtime.life import Life, Options
     from headway_runtime.metrics import Metrics
     from headway_runtime.pod import Pod
-    from headway_runtime.server import listen
 
+    threads = processors.compute_threads(processors.cpu_limit())
     torch.set_num_threads(threads)
     logs.log("starting", model=config.model, revision=config.revision, threads=threads, torch=torch.__version__)
-    pod = Pod(config, Metrics(), origin)
-    options = Options(
-        model=arguments.model,
-        knobs=arguments.knobs,
-        inference=listen(arguments.host, arguments.port),
-        admin=listen(arguments.host, arguments.admin_port),
-    )
+    pod = Pod(config, Metrics(), origin, sandbox=sandbox)
+    options = Options(model=arguments.model, knobs=arguments.knobs, inference=listeners[0], admin=listeners[1])
 
     async def live() -> tuple[Termination | None, bool]:
         life = Life(pod, options)
@@ -96,7 +109,7 @@ def _serve(arguments: argparse.Namespace) -> Termination | None:
         failure, engine_alive = runner.run(live())
     if engine_alive:  # in a load or a run that cannot be interrupted: the interpreter must not wait for it
         if failure is not None:
-            terminate(failure, arguments.termination_log)
+            termination.write(failure)
         sys.stderr.flush()
         os._exit(0 if failure is None else 1)
     return failure
@@ -116,6 +129,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--knobs", type=Path, default=Path(names.KNOBS_FILE), help="hot knobs, JSON; watched")
     parser.add_argument("--model", type=Path, default=Path(names.MODEL_DIR), help="the prepared program")
     parser.add_argument("--termination-log", type=Path, default=Path(names.TERMINATION_LOG))
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        default=Path("/tmp"),  # noqa: S108 - a pod's own
+        help="private folder, the only one to be written",
+    )
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104 - a pod has only its own
     parser.add_argument("--port", type=int, default=names.INFERENCE_PORT)
     parser.add_argument("--admin-port", type=int, default=names.ADMIN_PORT)

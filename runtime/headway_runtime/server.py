@@ -1,16 +1,11 @@
-"""uvicorn, as this pod uses it: our sockets, our signals, no access log, bounded heads, and idle connections that stay
-open.
-"""
+"""uvicorn, as this pod uses it: our signals, no access log, bounded heads, and idle connections that stay open."""
 
 import contextlib
-import socket
 from collections.abc import Generator
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from headway_runtime.errors import FatalError
 
 KEEP_ALIVE_SECONDS = 4000
 """Longer than any client keeps an idle connection (Envoy: an hour): closing one as a request comes would lose it."""
@@ -52,20 +47,6 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """No signals."""
         yield
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Bind a port. Raises FatalError `PortTaken`."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise FatalError("PortTaken", f"cannot listen on {host} port {port}: {error.strerror}") from None
-    listener.setblocking(False)
-    return listener
 
 
 def serve(app: Any) -> Server:

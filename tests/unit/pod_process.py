@@ -97,13 +97,20 @@ def free_port() -> int:
 
 def command(folder: Path, model: Path, config: Mapping[str, Any], port: int, admin_port: int) -> list[str]:
     """The serve container's command line, with its cold configuration written."""
-    cold = {"model": MODEL, "namespace": "test", "revision": REVISION, "artifact": {"uri": "file:///model.pt2"}}
-    (folder / "config.json").write_text(json.dumps({**cold, "device": {"kind": "cpu"}, **config}))
+    cold: dict[str, Any] = {
+        "model": MODEL,
+        "namespace": "test",
+        "revision": REVISION,
+        "artifact": {"uri": "file:///model.pt2"},
+    }
+    cold |= {"device": {"kind": "cpu"}, "sandbox": "Require"}
+    (folder / "config.json").write_text(json.dumps({**cold, **config}))
     arguments = {
         "--config": folder / "config.json",
         "--knobs": folder / "knobs" / "knobs.json",
         "--model": model,
         "--termination-log": folder / "termination-log",
+        "--scratch": folder / "scratch",
         "--host": "127.0.0.1",
         "--port": port,
         "--admin-port": admin_port,

@@ -21,9 +21,9 @@ from headway_runtime.buckets import resolve_buckets
 from headway_runtime.metrics import Metrics
 from headway_runtime.origin import Origin
 from headway_runtime.pod import Model, Pod
+from headway_runtime.ports import listen
 from headway_runtime.program import Program, load_program
 from headway_runtime.protocols.oip import Signature
-from headway_runtime.server import listen
 
 from tests.unit.pod_process import question
 from tests.unit.small_models import Encoder, export, prepare

@@ -1,0 +1,19 @@
+"""The two ports, bound before the process confines itself: afterwards it can make no socket."""
+
+import socket
+
+from headway_runtime.errors import FatalError
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind a port. Raises FatalError `PortTaken`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise FatalError("PortTaken", f"cannot listen on {host} port {port}: {error.strerror}") from None
+    listener.setblocking(False)
+    return listener
