@@ -68,7 +68,7 @@ FAMILIES: dict[str, str] = {
         ^lstm ^gru rnn embedding_bag unpool pdist rowwise embedding_renorm slow_conv conv_depthwise3d
         convolution_overrideable multi_margin multilabel_margin nll_loss_forward nll_loss2d_forward linalg_ldl
         geqrf orgqr ormqr linalg_householder lu_unpack lu_solve triangular_solve kaiser_window combinations
-        mvlgamma linalg_eig$ linalg_eigvals$ ^gradient
+        mvlgamma linalg_eig$ linalg_eigvals$ ^gradient ^lcm ^gcd
     """,
 }
 

@@ -4,14 +4,19 @@ constants.
 Each check sees an operator's arguments by name in canonical form and raises a Refusal, or returns.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headway_runtime.prepare import operators
 from headway_runtime.prepare.errors import Refusal
 
-MAX_CONSTANT_ELEMENTS = 1 << 28
+MAX_CONSTANT_ELEMENTS = 1 << 27
+"""Of a tensor that an operator makes from nothing but constants."""
+MAX_INTEGER = 1 << 31
+MAX_LIST = 1 << 16
+MIN_STEP = 1e-4
+"""Of ``arange`` over fractions: a smaller one makes too much of a small range."""
 MAX_RNN_LAYERS = 64
 MAX_POWER = 1 << 16
 
@@ -66,22 +71,64 @@ def _only_unpinned(args: Arguments) -> None:
         raise Refusal("operator.value", "pin_memory")
 
 
-def _bounded_constants(args: Arguments) -> None:
-    for name, value in args.items():
-        items = value if isinstance(value, list) else [value] if name in _COUNTS else []
-        sizes = [abs(n) for n in items if type(n) in (int, float) and n]
-        if math.prod(sizes) > MAX_CONSTANT_ELEMENTS:
-            raise Refusal("operator.allocation", f"{name} = {items[:8]}")
+def _bounded_integers(name: str, args: Arguments) -> None:
+    """No operator needs a count, a size or an axis beyond 32 bits, and torch multiplies some of them unchecked."""
+    signature = operators.signature(name)
+    for p in signature.parameters if signature else ():
+        if p.type.startswith(("int", "SymInt")) and p.name not in _OPEN_ENDED:
+            value = args.get(p.name)
+            items = value if isinstance(value, list) else [value]
+            if len(items) > MAX_LIST or any(type(n) is int and abs(n) > MAX_INTEGER for n in items):
+                raise Refusal("operator.value", f"{p.name} = {items[:8]}")
 
 
-# Operators that make a tensor as large as a constant says. Symbolic sizes are bounded where they are known.
-_FACTORY = re.compile(
-    r"aten\.(new_)?(full|zeros|ones|arange|linspace|logspace|eye|tril_indices|triu_indices|repeat|tile|expand|"
-    r"broadcast_to|\w+_window|one_hot|vander|linalg_vander|repeat_interleave|pad|constant_pad_nd|reflection_pad\w*|"
-    r"replication_pad\w*|_?upsample_\w+|_?adaptive_\w+)\.",
-    re.ASCII,
-)
-_COUNTS = {"end", "steps", "n", "m", "N", "repeats", "num_classes", "window_length", "row", "col"}
+def _bounded_sizes(args: Arguments, names: frozenset[str]) -> None:
+    for name in names & args.keys():
+        value = args[name]
+        product = 1.0
+        for item in value if isinstance(value, list) else [value]:
+            product *= _magnitude(item)
+            if product > MAX_CONSTANT_ELEMENTS:
+                raise Refusal("operator.allocation", f"{name} = {str(value)[:80]}")
+
+
+def _magnitude(item: Any) -> float:
+    """Of a constant; 1 for what is known only at run time, where the shape gate bounds it."""
+    if isinstance(item, dict) and "float" in item:
+        return float("inf")
+    return float(abs(item)) or 1.0 if type(item) in (int, float) else 1.0
+
+
+# Values up to the largest integer are normal here: "to the end".
+_OPEN_ENDED = {"start", "end", "min", "max", "fill_value"}
+# What decides how large a result is. Symbolic sizes are bounded where they are known.
+_SIZE_WORDS = """
+    size sizes output_size repeats n m N s steps num_classes window_length row col n_fft length win_length pad padding
+    output_padding scale_factors scales scales_d scales_h scales_w offset diagonal sections chunks
+"""
+_SIZES = frozenset(_SIZE_WORDS.split())
+_SIZES_OF = {"tile": _SIZES | {"dims"}, **dict.fromkeys(["_convolution", "convolution"], _SIZES | {"stride"})}
+# These only look at what is there.
+_VIEWS = {"view", "reshape", "_unsafe_view", "unflatten", "unfold", "sum_to_size", "_assert_tensor_metadata"}
+
+
+def _sizes_of(name: str) -> frozenset[str]:
+    short = name.split(".")[1]
+    if short in _VIEWS:
+        return frozenset()
+    return _SIZES | {"stride"} if short.startswith("conv_transpose") else _SIZES_OF.get(short, _SIZES)
+
+
+def _arange(args: Arguments) -> None:
+    start, end, step = args.get("start", 0), args["end"], args.get("step", 1)
+    numbers = [n for n in (start, end, step) if type(n) in (int, float)]
+    if any(abs(n) > MAX_CONSTANT_ELEMENTS for n in numbers) or (type(step) is float and abs(step) < MIN_STEP):
+        raise Refusal("operator.allocation", f"arange from {start} to {end} by {step}")
+
+
+def _one_hot(args: Arguments) -> None:
+    if type(args.get("num_classes", -1)) is int and args.get("num_classes", -1) < 1:
+        raise Refusal("operator.value", "one_hot without num_classes: the largest value of a request would size it")
 
 
 def _small_power(args: Arguments) -> None:
@@ -97,6 +144,10 @@ CHECKS: dict[str, Check] = {
     "aten.lstm.input": _recurrent(2),
     "aten.gru.input": _recurrent(0),
     "aten.einsum.default": _einsum,
+    "aten.arange.default": _arange,
+    "aten.arange.start": _arange,
+    "aten.arange.start_step": _arange,
+    "aten.one_hot.default": _one_hot,
     "aten.matrix_power.default": _small_power,
     "aten.linalg_matrix_power.default": _small_power,
 }
@@ -105,7 +156,7 @@ CHECKS: dict[str, Check] = {
 def check(name: str, args: Arguments) -> None:
     """Raise a Refusal unless the call of operator ``name`` is in its accepted form."""
     _only_unpinned(args)
-    if _FACTORY.match(name):
-        _bounded_constants(args)
+    _bounded_integers(name, args)
+    _bounded_sizes(args, _sizes_of(name))
     if name in CHECKS:
         CHECKS[name](args)

@@ -11,6 +11,11 @@ from typing import Any
 
 import torch
 
+from headway_runtime.prepare import operators
+
+MAX_SCALE = 10_000.0
+"""Of an interpolation: by how much it may enlarge or shrink."""
+
 Operator = Callable[..., Any]
 
 
@@ -99,10 +104,38 @@ def _truncating_division(operator: Operator) -> Operator:
     return call
 
 
+def _contiguous(operator: Operator) -> Operator:
+    """On an expanded tensor the kernel reads beyond the memory it has."""
+
+    @wraps(operator)
+    def call(x: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        return operator(x.contiguous(), *rest, **named)
+
+    return call
+
+
+def _scaled(operator: Operator) -> Operator:
+    """The place that an element comes from is its own place divided by the scale: beyond 64 bits that is anywhere."""
+    order = [argument.name for argument in operator._schema.arguments]  # type: ignore[attr-defined]
+
+    @wraps(operator)
+    def call(*args: Any, **named: Any) -> Any:
+        for name, value in (*zip(order, args, strict=False), *named.items()):
+            if name.startswith("scale") and value is not None:
+                scales = value if isinstance(value, (list, tuple)) else [value]
+                _need(all(1 / MAX_SCALE <= s <= MAX_SCALE for s in scales), f"{name} of {scales}")
+        return operator(*args, **named)
+
+    return call
+
+
 GUARDED: dict[str, Callable[[Operator], Operator]] = {
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
     "aten.lstm.input": lambda operator: _recurrent(operator, 4),
     "aten.gru.input": lambda operator: _recurrent(operator, 3),
+    **{name: _scaled for name in operators.names() if "upsample_" in name},
+    "aten.median.dim": _contiguous,
+    "aten.nanmedian.dim": _contiguous,
     **{
         f"aten.{name}.{overload}": _truncating_division
         for name in ("div", "div_", "divide", "divide_")
