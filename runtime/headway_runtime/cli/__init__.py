@@ -2,12 +2,14 @@
 
 import typer
 
+from headway_runtime.cli.compile import compile_program
 from headway_runtime.cli.inspect import inspect
 from headway_runtime.cli.serve import serve
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Work with exported PyTorch programs (.pt2).")
 for command in (inspect, serve):
     app.command()(command)
+app.command("compile")(compile_program)
 
 
 def main() -> None:

@@ -234,13 +234,15 @@ def _bare_axis(symbol: str, inputs: tuple[TensorSpec, ...]) -> Axis | None:
 def _linear_axis(symbol: str, inputs: tuple[TensorSpec, ...]) -> Axis | None:
     for i, spec in enumerate(inputs):
         for axis, n in enumerate(spec.shape):
-            if isinstance(n, ex.Expr) and n.symbols() == {symbol} and (line := _line(n)) is not None:
-                return Axis(i, axis, *line)
+            if isinstance(n, ex.Expr) and n.symbols() == {symbol} and (found := line(n)) is not None:
+                return Axis(i, axis, *found)
     return None
 
 
-def _line(expr: ex.Expr) -> tuple[int, int] | None:
-    """(scale, offset) of an expression that is ``scale * symbol + offset`` with a positive scale, else None."""
+def line(expr: ex.Expr) -> tuple[int, int] | None:
+    """(scale, offset) of an expression of one symbol that is ``scale * symbol + offset`` with a positive scale, else
+    None.
+    """
     if any(e.operator not in {"const", "symbol", "add", "mul", "sub", "neg"} for e in ex.walk(expr)):
         return None
     (symbol,) = expr.symbols()
@@ -259,10 +261,10 @@ def _named_axis(inputs: tuple[TensorSpec, ...], input_name: str, number: int, na
         n = spec.shape[number]
         if isinstance(n, int):
             raise _unknown(name, f"axis {number} of input {input_name} is fixed at {n}; export it as dynamic")
-        line = (1, 0) if n.operator == "symbol" else _line(n) if len(n.symbols()) == 1 else None
-        if line is None:
+        found = (1, 0) if n.operator == "symbol" else line(n) if len(n.symbols()) == 1 else None
+        if found is None:
             raise _unknown(name, f"axis {number} of input {input_name} is {n}, from which no size can be derived")
-        return next(iter(n.symbols())), Axis(i, number, *line)
+        return next(iter(n.symbols())), Axis(i, number, *found)
     raise _unknown(name, f"the program has no input {input_name!r}; it has {', '.join(s.name for s in inputs)}")
 
 

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from headway_runtime.native import package
 from headway_runtime.prepare import archive as zip_
 from headway_runtime.prepare import dimensions, program, programs, record, samples, storage, strict_json, trees
 from headway_runtime.prepare.errors import Refusal
@@ -170,6 +171,8 @@ def _check_records(archive: zip_.Archive) -> list[str]:
     """Only records of a plain export, each header as it must be. Returns the names of the programs, sorted."""
     if archive.entries.keys() & _LEGACY and "archive_format" not in archive.entries:
         raise Refusal("archive.legacy")
+    if package.is_package(archive):  # one that a builder signed is taken apart before (native.unpack)
+        raise Refusal("native.unsigned")
     for name in archive.entries:
         if not _RECORDS.match(name):
             raise Refusal("archive.record", name)

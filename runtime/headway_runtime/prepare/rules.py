@@ -96,6 +96,11 @@ RULES: dict[str, Rule] = {
     # records beside the program
     "sample.pickle": Rule(UNSAFE, "the example inputs hold more than plain tensors; set `program.example_inputs = None` before saving, or save it with `headway_runtime.program.export.export_model`"),
     "record.form": Rule(UNSAFE, "extra/headway.json is not a record of a version this Headway reads; write it with `headway_runtime.program.export.export_model`"),
+    # native code
+    "native.unsigned": Rule(UNSAFE, "the artifact holds native code, and no builder's key has signed it; publish the signature that `headway compile --key` writes, and name the Secret with that key in spec.artifact.trust.builderKeys"),
+    "native.form": Rule(UNSAFE, "the native package is not as `headway compile` of this version writes it; compile the program again"),
+    "native.torch": Rule(VERSION, "the native package was compiled with another torch than this runtime's; compile the program with the runtime's version"),
+    "native.processor": Rule(VERSION, "the native package needs a processor that this machine does not have; compile it for an older --target, or let the pods run on other nodes"),
     # the inspector itself
     "inspector.limits": Rule(UNSAFE, "inspecting the artifact took more memory or time than is allowed"),
     "inspector.malformed": Rule(UNSAFE, "the artifact is malformed in a way that the inspector does not know"),

@@ -1,5 +1,5 @@
 """All steps in order, and what stands in the directory when they are done: fetch → digest → signature →
-inspect → repack → marker.
+(unpack native code →) inspect → repack → marker.
 """
 
 import json
@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from headway_runtime.native import unpack as native
 from headway_runtime.prepare import log, programs, repack
 from headway_runtime.prepare.errors import FetchError, SignatureError
 from headway_runtime.prepare.fetch import MAX_BYTES, fetch
@@ -50,9 +51,14 @@ def prepare(
             )
             raise FetchError("DigestMismatch", message, field="spec.artifact.digest")
         signed = check_signature(uri, fetched.digest, work, credentials=credentials, trust=trust)
-        inspection = inspect_isolated(artifact)
+        unpacked = native.unpack(artifact, work, signed)
+        source = unpacked.source if unpacked else artifact
+        inspection = inspect_isolated(source)
         chosen = programs.choose(inspection.programs, program)
-        check_plain(signed, inspection.programs[chosen].torch)
+        if unpacked:
+            unpacked.check(inspection.programs)
+        else:
+            check_plain(signed, inspection.programs[chosen].torch)
         log.event(
             "inspect.done",
             program=chosen,
@@ -61,7 +67,9 @@ def prepare(
             nodes=len(inspection.programs[chosen].document["nodes"]),
             weights=inspection.weights_bytes,
         )
-        repack.repack(inspection, artifact, output)
+        repack.repack(inspection, source, output)
+        if unpacked:
+            unpacked.place(output)
         if signed is not None:
             (work / KEPT).replace(output / KEPT)
     finally:
@@ -74,6 +82,7 @@ def prepare(
         "program": chosen,
         "weights": inspection.weights_bytes,
         "signer": signed and signed.keyid,
+        "native": unpacked and unpacked.manifest.target,
     }
     repack.mark(output, facts)
     log.event("prepare.done", **facts)
@@ -87,6 +96,7 @@ def _clear(output: Path) -> None:
     (output / repack.MARKER).unlink(missing_ok=True)
     for name in (repack.WEIGHTS, f".{repack.WEIGHTS}", repack.TOKENIZER, KEPT):
         (output / name).unlink(missing_ok=True)
+    native.remove(output)
     for folder in (output / repack.PROGRAMS, *output.glob(f"{_WORK}*")):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -101,6 +111,8 @@ def _ready(output: Path, uri: str, pinned: str | None, program: str | None, trus
         if not complete or not wanted:
             return None
         signed = check_again(output, facts["digest"], trust=trust)
+        if facts["native"] and signed is None:  # nobody is trusted any more
+            return None
     except SignatureError as e:
         log.event("prepare.untrusted", cause=str(e))
         return None

@@ -80,6 +80,11 @@ class Dimensions(Named):
                 return f"the program was exported for sizes with {self.render(guard)}, which {given} violates"
         return None
 
+    def require(self, shapes: Sequence[Sequence[int]]) -> None:
+        """Raise ShapeError unless the program may run with inputs of these shapes."""
+        if (violated := self.check(self.bind(shapes))) is not None:
+            raise ShapeError(violated, input_name="", axis=None)
+
     def shape(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Shape of an input or output at these sizes; KeyError when it depends on data."""
         values: dict[str, int] = {}

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
+from headway_runtime.native import runner
 from headway_runtime.prepare import expression as ex
 from headway_runtime.prepare import program as prepared
 from headway_runtime.prepare import programs, repack
@@ -19,10 +20,17 @@ from headway_runtime.program.machine import Builder, Machine
 from headway_runtime.program.weights import open_weights
 
 
+class Callee(Protocol):
+    """What runs a program: the register machine, or native code in its place."""
+
+    def call(self, *values: Any) -> tuple[Any, ...]: ...
+
+
 class Program:
     """A loaded program: what goes in, what comes out, which sizes are dynamic, and :meth:`run`.
 
     ``batch`` is the name of the batch dimension; it is None when there is none, and ``not_batchable`` then says why.
+    ``native`` is the target of the native code that runs it; None for the register machine.
     """
 
     def __init__(
@@ -32,9 +40,10 @@ class Program:
         outputs: tuple[TensorSpec, ...],
         dimensions: dims.Dimensions,
         batch: tuple[str | None, str | None],
-        machine: Machine,
+        machine: Callee,
         torch_version: str,
         device: torch.device,
+        native: str | None = None,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -42,6 +51,7 @@ class Program:
         self.batch, self.not_batchable = batch
         self.torch_version = torch_version
         self.device = device
+        self.native = native
         self._dimensions = dimensions
         self._machine = machine
         self._results = [(o.name, BY_PROTOCOL[o.datatype], len(o.shape)) for o in outputs]
@@ -112,32 +122,40 @@ def load_program(
 
     ``program`` names one of several; None is the only one, or the one called ``model``. Raises ProgramError.
     """
-    document = read_document(directory, program)
+    name, document = read_document(directory, program)
+    where = torch.device(device)
+    library = runner.find(directory, name, where)
     inputs = tuple(_spec(i) for i in document["inputs"])
     outputs = tuple(_spec(o) for o in document["outputs"])
     dimensions = dims.resolve(
         inputs,
         outputs,
         ranges={name: (r["min"], r["max"]) for name, r in document["symbols"].items()},
-        guards=tuple(ex.from_json(g) for g in document["guards"]),
+        guards=(*(ex.from_json(g) for g in document["guards"]), *(library.guards if library else ())),
         recorded=[(name, axis, dimension) for name, axis, dimension in document.get("dimensions", [])],
         configured=dimension_names,
     )
-    where = torch.device(device)
+    weights = open_weights(directory / repack.WEIGHTS, document["weights"], where)
+    machine: Callee
+    if library is None:
+        machine = _machine(document, weights, where)
+    else:
+        machine = library.open(weights, tuple(BY_PROTOCOL[i.datatype] for i in inputs), dimensions.require)
     stateful = next((w["name"] for w in document["weights"] if w["written"]), None)
     return Program(
         inputs=inputs,
         outputs=outputs,
         dimensions=dimensions,
         batch=dims.batch_of(dimensions, outputs, stateful=stateful),
-        machine=_machine(directory, document, where),
+        machine=machine,
         torch_version=document["torch"],
         device=where,
+        native=library.target if library else None,
     )
 
 
-def read_document(directory: Path, program: str | None = None) -> dict[str, Any]:
-    """The prepared document of a program: ``program`` as for :func:`load_program`. Raises ProgramError."""
+def read_document(directory: Path, program: str | None = None) -> tuple[str, dict[str, Any]]:
+    """Name and prepared document of a program: ``program`` as for :func:`load_program`. Raises ProgramError."""
     found = repack.program_names(directory)
     try:
         name = programs.choose(found, program) if found else ""
@@ -149,7 +167,7 @@ def read_document(directory: Path, program: str | None = None) -> dict[str, Any]
     if document.get("format") != prepared.FORMAT:
         message = f"the prepared program has format {document.get('format')}, this runtime reads {prepared.FORMAT}"
         raise ProgramError("ArtifactVerified", "IncompatibleVersion", message)
-    return document
+    return name, document
 
 
 def _spec(item: Mapping[str, Any]) -> TensorSpec:
@@ -161,9 +179,8 @@ def _spec(item: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(item["name"], PROTOCOL[item["dtype"]], shape)
 
 
-def _machine(directory: Path, document: Mapping[str, Any], device: torch.device) -> Machine:
+def _machine(document: Mapping[str, Any], weights: Mapping[str, torch.Tensor], device: torch.device) -> Machine:
     builder = Builder(functions.resolve, functions.constant(device))
-    weights = open_weights(directory / repack.WEIGHTS, document["weights"], device)
     for item in document["inputs"]:
         builder.value(item["value"])
     for name, tensor in weights.items():

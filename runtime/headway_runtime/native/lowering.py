@@ -1,0 +1,111 @@
+"""A recorded program as a library, by AOTInductor. Everything that it writes stands in one folder of its own.
+
+A cache that others can write to would put their code into what a builder signs; inductor's default one has a path in
+``/tmp`` that can be guessed. So every build starts with an empty cache in the build's own folder.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor
+from torch._inductor import cpu_vec_isa
+from torch._inductor.utils import fresh_cache
+
+from headway_runtime.native import compiler
+from headway_runtime.native.compiler import Target
+from headway_runtime.native.errors import CompileError
+from headway_runtime.native.tracing import Trace
+
+_OPTIONS: dict[str, Any] = {
+    "aot_inductor.package_constants_in_so": False,  # weights stay in weights.bin, mapped and shared
+    "always_keep_tensor_constants": True,  # small ones as well
+    "aot_inductor.enable_line_tables": False,  # they would hold paths of the build machine
+    "aot_inductor.precompile_headers": False,  # pays off from the second build on, and there is one
+    "cpp.dynamic_threads": True,  # as many as the pod may use, not as many as the build machine has
+    "fx_graph_cache": False,
+    "compile_threads": 1,
+}
+_VECTORS = {256: cpu_vec_isa.VecAVX2, 512: cpu_vec_isa.VecAVX512}
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A library, and what recording (``traced``) and compiling (``lowered``) assumed of sizes, in torch's terms."""
+
+    library: Path
+    traced: tuple[Any, ...]
+    lowered: tuple[Any, ...]
+
+
+def lower(trace: Trace, target: Target, *, cxx: str, folder: Path) -> Lowered:
+    """Compile into ``folder``. Raises CompileError."""
+    environment = _shape_environment(trace)
+    same = dict(environment.replacements) if environment is not None else {}  # two axes of one size, say
+    before = len(environment.guards) if environment is not None else 0
+    library = folder / "model.so"
+    options = _OPTIONS | {"aot_inductor.output_path": str(library), "cpp.cxx": (cxx,)}
+    if target.name != compiler.NATIVE:
+        options |= {"cpp.march": target.march, "cpp.simdlen": target.width}
+    with _quiet(), _vectors(target), fresh_cache(dir=str(folder)), torch.no_grad():
+        try:
+            torch._inductor.aot_compile(trace.exported.module(check_guards=False), trace.example, options=options)
+        except Exception as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise CompileError(f"inductor cannot compile the program: {' '.join(lines[-6:])[:800]}") from error
+    if foreign := [file.name for file in folder.glob("*.json") if not file.name.endswith("_metadata.json")]:
+        message = f"the program calls operators that have no C interface in torch ({foreign[0]})"
+        raise CompileError(f"{message}; they could only be called by name, from a file beside the library")
+    found = [] if environment is None else [_rewritten(guard.expr, same) for guard in environment.guards]
+    return Lowered(library, tuple(found[:before]), tuple(found[before:]))
+
+
+def _rewritten(condition: Any, same: Mapping[Any, Any]) -> Any:
+    """In terms of the sizes that the inputs still mention. What lowering replaced is not in ``same``: a size that it
+    fixed would turn the very condition that says so into a truism.
+    """
+    for _ in range(len(same) + 1):
+        if (replaced := condition.xreplace(same)) == condition:
+            break
+        condition = replaced
+    return condition
+
+
+def _shape_environment(trace: Trace) -> Any:
+    """Where torch keeps what it assumed of sizes; None for a program without inputs."""
+    for node in trace.exported.graph.nodes:
+        mode = getattr(node.meta.get("val"), "fake_mode", None)
+        if mode is not None and mode.shape_env is not None:
+            return mode.shape_env
+    return None
+
+
+@contextmanager
+def _vectors(target: Target) -> Iterator[None]:
+    """Vectors of exactly the target's instruction set. Asked for 512 bits, inductor adds what else it finds on this
+    machine.
+    """
+    ours = [] if target.name == compiler.NATIVE else [_VECTORS[target.width]()]
+    found = cpu_vec_isa.valid_vec_isa_list
+    if ours:
+        cpu_vec_isa.valid_vec_isa_list = lambda: ours
+    try:
+        yield
+    finally:
+        cpu_vec_isa.valid_vec_isa_list = found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Inductor logs what we raise."""
+    logger = logging.getLogger("torch._inductor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
