@@ -3,11 +3,15 @@
 import typer
 
 from headway_runtime.cli.compile import compile_program
+from headway_runtime.cli.export import export
 from headway_runtime.cli.inspect import inspect
+from headway_runtime.cli.keygen import keygen
 from headway_runtime.cli.serve import serve
+from headway_runtime.cli.sign import sign
+from headway_runtime.cli.verify import verify
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Work with exported PyTorch programs (.pt2).")
-for command in (inspect, serve):
+for command in (export, inspect, serve, keygen, sign, verify):
     app.command()(command)
 app.command("compile")(compile_program)
 

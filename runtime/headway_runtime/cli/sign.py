@@ -1,0 +1,60 @@
+"""`headway sign`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headway_runtime.cli.arguments import File
+from headway_runtime.cli.passphrase import Ask, passphrase
+
+
+def sign(
+    file: File,
+    key: Annotated[
+        list[Path],
+        typer.Option(exists=True, dir_okay=False, help="an Ed25519 private key; give two while one replaces the other"),
+    ],
+    output: Annotated[Path | None, typer.Option(help="[default: FILE.sig]")] = None,
+) -> None:
+    """Inspect a program and sign that it is yours: what it is and which torch exported it. A file that a pod would
+    refuse is not signed. Publish FILE.sig beside FILE."""
+    from headway_runtime.prepare.errors import PrepareError
+    from headway_runtime.prepare.isolate import inspect_isolated
+    from headway_runtime.prepare.signatures.keys import PassphraseNeeded, PrivateKey, read_private_key
+    from headway_runtime.prepare.signatures.verify import sign_statement, signature_file
+
+    def read(path: Path) -> PrivateKey:
+        try:
+            return read_private_key(path)
+        except PassphraseNeeded:
+            return read_private_key(path, passphrase=passphrase(Ask.ONCE))
+
+    target = output or signature_file(file)
+    try:
+        keys = [read(path) for path in key]
+        before = _identity(file)
+        versions = {program.torch for program in inspect_isolated(file).programs.values()}
+        if len(versions) != 1:
+            _fail(f"{file}: its programs are from torch {' and '.join(sorted(versions))}; sign a file from one")
+        text = sign_statement(file, *keys, torch=versions.pop())
+        if _identity(file) != before:
+            _fail(f"{file} changed while it was signed; try again")
+        target.write_bytes(text)
+    except PrepareError as e:
+        _fail(f"{file}: not signed ({e.reason})\n  {e}" if e.reason != "InvalidKeys" else str(e))
+    except OSError as e:
+        _fail(f"{e.filename}: {e.strerror}")
+    for signer in keys:
+        typer.echo(f"{target}: signed by {signer.keyid}")
+
+
+def _identity(file: Path) -> tuple[int, ...]:
+    """Which file it is, and in which state: what was inspected must be what is signed."""
+    status = file.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"headway: {message}", err=True)
+    raise typer.Exit(1)
