@@ -16,7 +16,7 @@ import importlib.util
 from pathlib import Path
 
 import torch
-from headway_runtime.program.export import Size, export_model
+from headway_runtime.export import Size, export_model
 from transformers import BertModel
 from transformers.utils import logging as transformers_logging
 

@@ -63,17 +63,18 @@ class Findings:
 def load_golden(directory: Path, program: str | None) -> Golden:
     """The golden samples in a prepared directory. ``program`` names one of several."""
     name = programs.choose(repack.program_names(directory), program)
-    try:
-        items: list[dict[str, Any]] = json.loads(repack.samples_file(directory, name).read_bytes())
-    except FileNotFoundError:
-        return Golden()
+    samples = tuple(sample for sample in read_samples(repack.samples_file(directory, name)) if sample.outputs)
     document = json.loads(repack.program_file(directory, name).read_bytes())
-    samples = tuple(
-        Sample(tuple(map(_tensor, item["inputs"])), tuple(map(_tensor, item["outputs"])))
-        for item in items
-        if item["outputs"]
-    )
     return Golden(samples, Tolerance(**document.get("facts", {}).get("tolerance", {})))
+
+
+def read_samples(file: Path) -> list[Sample]:
+    """All samples of a prepared program, also those without answers (example inputs)."""
+    try:
+        items: list[dict[str, Any]] = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return []
+    return [Sample(tuple(map(_tensor, item["inputs"])), tuple(map(_tensor, item["outputs"]))) for item in items]
 
 
 def verify(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from headway_api.names import ADMIN_PORT
 from headway_operator.router import readout
-from headway_runtime.program.export import Size, export_model
+from headway_runtime.export import Size, export_model
 
 from tests.e2e.cluster_access import Object, StoryError, conditions, is_true, wait_until
 from tests.e2e.platform import BUCKET, CREDENTIALS, Platform, publish
@@ -138,13 +138,16 @@ def _merge(into: Object, changes: Object) -> None:
 
 
 @contextlib.contextmanager
-def small_world(platform: Platform, namespace: str, directory: Path, *, replicas: int = 1) -> Iterator[Small]:
+def small_world(
+    platform: Platform, namespace: str, directory: Path, *, replicas: int = 1, sandbox: str = "BestEffort"
+) -> Iterator[Small]:
     """The namespace with two versions published and the first one serving; gone afterwards."""
     platform.forget(namespace)
     platform.namespace(namespace)
     publish(platform, namespace, {f"small/{seed}.pt2": export(directory, seed) for seed in (1, 2)})
     world = Small(platform, namespace)
     world.manifest["spec"]["replicas"] = replicas
+    world.manifest["spec"]["template"]["sandbox"] = sandbox
     try:
         world.apply()
         world.wait("Ready", "Routed", "UpToDate")

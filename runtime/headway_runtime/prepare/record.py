@@ -64,6 +64,11 @@ class Record:
         return {name: value for name, value in found.items() if value}
 
 
+def is_dimension_name(name: str) -> bool:
+    """Whether a dimension may be called so: a key of ``spec.batching.shapeBuckets``."""
+    return _DIMENSION.match(name) is not None
+
+
 def parse(data: bytes) -> Record:
     """Raises Refusal ``record.form``, with the JSON path of the field."""
     document = strict_json.parse(data)
@@ -158,7 +163,7 @@ def _dimension(item: Any) -> tuple[str, int, str]:
     if not isinstance(item, dict) or set(item) != {"input", "axis", "name"}:
         raise Refusal("record.form", "a dimension is {input, axis, name}")
     axis, name = _is(item["axis"], int), _is(item["name"], str)
-    if not 0 <= axis < tensors.MAX_AXES or not _DIMENSION.match(name):
+    if not 0 <= axis < tensors.MAX_AXES or not is_dimension_name(name):
         raise Refusal("record.form", f"dimension {name!r} at axis {axis}")
     return names.check_printable(_is(item["input"], str)), axis, name
 

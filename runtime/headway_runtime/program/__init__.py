@@ -6,7 +6,7 @@ code made from the file.
 
 Read in this order: ``load`` (the class and how it is opened), ``dimensions`` (names, ranges, guards; pure),
 ``machine`` (how it runs), ``functions`` and ``guarded`` (names to torch operators), ``weights`` (the mapping).
-``export`` is the other end: it writes a ``.pt2``.
+``headway_runtime.export`` is the other end: it writes a ``.pt2``.
 """
 
 from headway_runtime.program.dimensions import Dimension, TensorSpec

@@ -8,7 +8,7 @@ import pytest
 import torch
 from headway_runtime.prepare import inspection, repack
 from headway_runtime.program import load_program
-from headway_runtime.program.export import Size, export_model
+from headway_runtime.export import Size, export_model
 
 
 class Pair(torch.nn.Module):

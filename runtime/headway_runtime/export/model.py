@@ -1,0 +1,188 @@
+"""Export a module: trace, record, prove, and only then write."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headway_runtime.export import eager, facts, proof, sizes
+from headway_runtime.export.eager import Inputs
+from headway_runtime.export.errors import ExportError, explain
+from headway_runtime.export.facts import Fact, Facts
+from headway_runtime.export.sizes import Shapes
+from headway_runtime.parity import Sample
+from headway_runtime.prepare import golden, record
+from headway_runtime.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A file that was written. ``samples`` golden answers are in it; ``runs`` were compared before, with
+    ``largest_difference`` (absolute) at most. ``notes`` are worth reading.
+    """
+
+    path: Path
+    bytes: int
+    digest: str
+    samples: int
+    runs: int
+    largest_difference: float
+    notes: tuple[str, ...]
+
+
+def export_model(
+    module: torch.nn.Module,
+    example_inputs: Inputs,
+    *,
+    path: str | Path,
+    dynamic_shapes: Shapes,
+    outputs: Sequence[str] | None = None,
+    samples: Sequence[Inputs] | None = None,
+    padding: Mapping[str, float] | None = None,
+    task: str | None = None,
+    labels: Sequence[str] = (),
+    tokenizer: str | Path | None = None,
+    preprocessing: Mapping[str, Fact] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> Exported:
+    """Export ``module`` (in eval mode) called with keyword arguments, prove it, and save it at ``path``.
+
+    ``example_inputs`` gives the arguments of ``forward`` by name, in any order; a dynamic axis is larger than 1 in
+    them. ``samples`` are inputs whose answers are recorded as golden (None: the example inputs; at most 4 MB). The
+    other arguments are the fields of ``Facts``. The program is run as a pod would run it, at the samples, at the
+    smallest batch and at a larger one, and compared with the module. Raises ExportError, and leaves ``path`` as it was.
+    """
+    given = Facts(
+        outputs, padding or {}, task, labels, Path(tokenizer) if tokenizer else None, preprocessing or {}, rtol, atol
+    )
+    return export(module, example_inputs, Path(path), dynamic_shapes, given, samples)
+
+
+def export(
+    module: torch.nn.Module,
+    example_inputs: Inputs,
+    path: Path,
+    dynamic_shapes: Shapes,
+    given: Facts,
+    samples: Sequence[Inputs] | None,
+) -> Exported:
+    """As :func:`export_model`, with the facts as one value."""
+    _check_mode(module)
+    call, names = eager.bind(module, example_inputs)
+    sizes.check(dynamic_shapes, example_inputs)
+    notes: list[str] = []
+    program = _traced(module, call, example_inputs, dynamic_shapes)
+    arguments = eager.output_arguments(program)
+
+    def answered(inputs: Inputs) -> Sample:
+        if inputs.keys() != set(names):
+            raise ExportError(f"a sample has the inputs {sorted(inputs)}; the model's are {sorted(names)}")
+        return Sample(tuple(inputs[name] for name in names), eager.answers(module, inputs, arguments))
+
+    recorded = [answered(inputs) for inputs in ([example_inputs] if samples is None else samples)]
+    if samples is None and _bytes(recorded) > golden.MAX_BYTES:
+        notes.append("the example inputs and their answers are larger than 4 MB, so no golden sample is recorded")
+        recorded = []
+    extra = _extra(program, example_inputs, dynamic_shapes, given, recorded)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".headway-export-", dir=path.parent) as folder:
+        file = Path(folder) / path.name
+        program.example_inputs = None  # they would be saved as a pickle; the samples say more
+        torch.export.save(program, file, extra_files=extra)
+        with proof.opened(file) as pod:
+            first = recorded[0] if recorded else answered(example_inputs)
+            more = [answered(dict(zip(names, inputs, strict=True))) for inputs in _batches(pod, first.inputs)]
+            runs = [first, *recorded[1:], *more]
+            largest = proof.check(pod, runs, given.tolerance())
+            if pod.layout.reason is not None:
+                notes.append(f"pods run one request at a time: {pod.layout.reason}")
+        return finish(file, path, len(recorded), len(runs), largest, notes)
+
+
+def finish(file: Path, path: Path, samples: int, runs: int, largest: float, notes: Sequence[str]) -> Exported:
+    """Put a proven file in its place."""
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    size = file.stat().st_size
+    os.replace(file, path)
+    return Exported(path, size, f"sha256:{digest}", samples, runs, largest, tuple(notes))
+
+
+def _check_mode(module: torch.nn.Module) -> None:
+    if not isinstance(module, torch.nn.Module):
+        raise ExportError(f"a torch.nn.Module is exported, not a {type(module).__name__}")
+    training = next((name or "the module" for name, part in module.named_modules() if part.training), None)
+    if training is not None:
+        raise ExportError(f"{training} is in training mode; call .eval() on the module before exporting")
+
+
+def _traced(module: torch.nn.Module, call: Any, inputs: Inputs, shapes: Shapes) -> torch.export.ExportedProgram:
+    dimensions = {size.name: size.dimension() for axes in shapes.values() for size in axes.values()}
+    by_input = {name: {axis: dimensions[size.name] for axis, size in shapes.get(name, {}).items()} for name in inputs}
+    by_parameter = {
+        parameter: by_input[parameter] if parameter in by_input else {name: by_input[name] for name in value}
+        for parameter, value in call.arguments.items()
+    }
+    eager.call(module, inputs)  # its own errors are clearer than those of tracing
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, call.args, call.kwargs, dynamic_shapes=by_parameter, strict=False)
+    except Exception as error:
+        raise explain(error) from error
+
+
+def _extra(
+    program: torch.export.ExportedProgram, inputs: Inputs, shapes: Shapes, given: Facts, recorded: Sequence[Sample]
+) -> dict[str, str]:
+    document = {
+        "torch": torch.__version__.partition("+")[0],
+        "device": next((tensor.device.type for tensor in inputs.values()), "cpu"),
+        "dimensions": [
+            {"input": name, "axis": axis, "name": size.name}
+            for name, axes in shapes.items()
+            for axis, size in axes.items()
+        ],
+        "samples": facts.samples(recorded),
+        **given.document(),
+    }
+    extra = {record.NAME.removeprefix("extra/"): facts.write(document).decode("ascii")}
+    if given.tokenizer is not None:
+        extra[record.TOKENIZER.removeprefix("extra/")] = facts.read_tokenizer(given.tokenizer).decode()
+    return extra
+
+
+def _batches(pod: proof.Opened, inputs: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """The inputs cut to the smallest batch, and repeated to a larger one."""
+    program, layout = pod.program, pod.layout
+    if layout.batch is None:
+        return []
+    sizes_ = program.bind([tensor.shape for tensor in inputs])
+    rows, dimension = sizes_[layout.batch], program.dimensions[layout.batch]
+    larger = 2 * rows + 1 if dimension.max is None else min(2 * rows + 1, dimension.max)
+    wanted = [n for n in dict.fromkeys((max(1, dimension.min), larger)) if n != rows]
+    return [
+        [_rows(tensor, axis, n) for tensor, axis in zip(inputs, layout.inputs, strict=True)]
+        for n in wanted
+        if _runs(program, {**sizes_, layout.batch: n})
+    ]
+
+
+def _runs(program: Program, wanted: Mapping[str, int]) -> bool:
+    return program.check(wanted) is None
+
+
+def _rows(tensor: torch.Tensor, axis: int | None, count: int) -> torch.Tensor:
+    if axis is None:
+        return tensor
+    index = torch.arange(count, device=tensor.device) % tensor.shape[axis]
+    return tensor.index_select(axis, index)
+
+
+def _bytes(samples: Sequence[Sample]) -> int:
+    return sum(t.numel() * t.element_size() for s in samples for t in (*s.inputs, *s.outputs))

@@ -1,0 +1,54 @@
+"""What a pod would say of a file: it is inspected, prepared, loaded and run here as there."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway_runtime import parity
+from headway_runtime.agreement import Tolerance
+from headway_runtime.batching.layout import Layout
+from headway_runtime.export.errors import ExportError
+from headway_runtime.prepare import repack
+from headway_runtime.prepare.errors import PrepareError
+from headway_runtime.prepare.inspection import Inspection
+from headway_runtime.prepare.isolate import inspect_isolated
+from headway_runtime.program import Program, ProgramError, load_program
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file as a pod has it."""
+
+    inspection: Inspection
+    program: Program
+    layout: Layout
+    directory: Path
+
+
+@contextmanager
+def opened(file: Path, program: str | None = None) -> Iterator[Opened]:
+    """Inspect, prepare and load a file in a temporary folder. Raises ExportError in the words of a pod's refusal."""
+    with tempfile.TemporaryDirectory(prefix="headway-") as name:
+        folder = Path(name)
+        try:
+            inspection = inspect_isolated(file)
+            repack.repack(inspection, file, folder)
+            loaded = load_program(folder, dimension_names={}, program=program)
+        except PrepareError as refusal:
+            raise ExportError(f"a pod would refuse this program ({refusal.reason}): {refusal}") from None
+        except ProgramError as error:
+            raise ExportError(f"a pod would refuse this program ({error.reason}): {error.message}") from None
+        yield Opened(inspection, loaded, Layout.of(loaded), folder)
+
+
+def check(pod: Opened, samples: Sequence[parity.Sample], tolerance: Tolerance) -> float:
+    """Run samples and compare; the largest absolute difference. Raises ExportError naming output and sample."""
+    found = parity.run_samples(pod.program, pod.layout, samples, tolerance)
+    if found.skipped:
+        raise ExportError(found.skipped[0])
+    if found.disagreements:
+        text = "the exported program does not answer as the module does, so nothing was written"
+        raise ExportError("\n".join([f"{text}:", *(f"  {line}" for line in found.disagreements[:5])]))
+    return found.largest
