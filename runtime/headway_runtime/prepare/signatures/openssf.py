@@ -21,7 +21,7 @@ from headway_runtime.prepare.signatures.statement import MAX_NAME, Statement, he
 
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 PREDICATE_TYPE = "https://model_signing/signature/v1.0"
-MAX_RESOURCES = 20_000
+MAX_RESOURCES = 4096
 
 _OLD_PREDICATE = "https://model_signing/Digests/v0.1"
 _CERTIFICATES = ("certificate", "x509CertificateChain")
