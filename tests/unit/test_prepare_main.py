@@ -207,9 +207,10 @@ def test_the_report_describes_a_program_for_people_and_for_ci(artifact: Path) ->
     report = describe(artifact)
     assert report.accepted
     text, facts = report.to_text(), json.loads(report.to_json())
-    assert "input.0: 1 to 9" in text
-    assert facts["inputs"] == [{"name": "input", "dtype": "float32", "shape": ["input.0", "3"]}]
-    assert facts["operators"] == {"aten.linear.default": 1}
+    assert "batch: 1 to 9, requests are joined along it" in text
+    (program,) = facts["programs"]
+    assert program["inputs"] == [{"name": "input", "dtype": "float32", "shape": ["batch", "3"]}]
+    assert program["operators"] == {"aten.linear.default": 1}
 
 
 def test_the_report_of_a_refused_file_says_why(tmp_path: Path) -> None:
@@ -217,5 +218,5 @@ def test_the_report_of_a_refused_file_says_why(tmp_path: Path) -> None:
     path.write_bytes(b"")
     report = describe(path)
     assert not report.accepted
-    assert json.loads(report.to_json())["refusal"]["rule"] == "archive.not_zip"
+    assert [r["rule"] for r in json.loads(report.to_json())["refusals"]] == ["archive.not_zip"]
     assert "refused (NotAnArchive)" in report.to_text()

@@ -36,7 +36,7 @@ def test_inspect_says_what_a_program_is_and_refuses_what_is_none(artifact: Path,
     runner = CliRunner()
     accepted = runner.invoke(app, ["inspect", str(artifact), "--json"])
     assert accepted.exit_code == 0
-    assert [i["name"] for i in json.loads(accepted.stdout)["inputs"]] == ["ids", "mask"]
+    assert [i["name"] for i in json.loads(accepted.stdout)["programs"][0]["inputs"]] == ["ids", "mask"]
     (tmp_path / "no.pt2").write_text("no program")
     refused = runner.invoke(app, ["inspect", str(tmp_path / "no.pt2")])
     assert refused.exit_code == 1

@@ -1,109 +1,127 @@
-"""What a program is, for people and for CI: ``headway inspect FILE``."""
+"""What a file is, for people and for CI: ``headway inspect FILE``. Its JSON is described in docs/reference/inspect.md.
+
+The names of dimensions, the ranges and the reasons are those that a pod uses: they come from the same functions.
+"""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headway_runtime.prepare import dimensions, programs, report_text
 from headway_runtime.prepare import expression as ex
-from headway_runtime.prepare.errors import Refusal
-from headway_runtime.prepare.inspection import Inspection
+from headway_runtime.prepare.errors import FetchError, PrepareError, Refusal, SignatureError
+from headway_runtime.prepare.inspection import Inspected, Inspection
 from headway_runtime.prepare.isolate import inspect_isolated
+from headway_runtime.prepare.signatures import verify as signatures
+from headway_runtime.prepare.signatures.trust import Trust
+
+UNASKED = Trust()
 
 
 @dataclass(frozen=True, slots=True)
 class InspectionReport:
-    """``accepted`` with ``facts`` about the program, or not, with the ``refusal``: reason, rule, record, JSON path,
-    message.
-    """
+    """``accepted`` or not; ``facts`` is the JSON document."""
 
     path: str
     accepted: bool
     facts: dict[str, Any]
-    refusal: dict[str, str] | None
 
     def to_json(self) -> str:
         """Indented JSON."""
-        value = {
-            "file": self.path,
-            "accepted": self.accepted,
-            **({"refusal": self.refusal} if self.refusal else self.facts),
-        }
-        return json.dumps(value, indent=2)
+        return json.dumps({"file": self.path, "accepted": self.accepted, **self.facts}, indent=2)
 
     def to_text(self) -> str:
         """A page to read."""
-        if self.refusal is not None:
-            where = [f"  {key}: {self.refusal[key]}" for key in ("rule", "record", "path") if self.refusal[key]]
-            return "\n".join(
-                [f"{self.path}: refused ({self.refusal['reason']})", f"  {self.refusal['message']}", *where]
-            )
-        facts = self.facts
-        lines = [
-            f"{self.path}: accepted",
-            f"  torch {facts['torch']}, {facts['operations']} operations, {facts['weightsBytes']:,} bytes of weights",
-        ]
-        for side in ("inputs", "outputs"):
-            lines.append(f"  {side}")
-            lines += [f"    {t['name']}: {t['dtype']} [{', '.join(t['shape'])}]" for t in facts[side]]
-        lines += (
-            ["  dimensions", *(f"    {name}: {text}" for name, text in facts["dimensions"].items())]
-            if facts["dimensions"]
-            else []
-        )
-        lines += ["  holds only when", *(f"    {guard}" for guard in facts["guards"])] if facts["guards"] else []
-        lines += ["  state: writes to " + ", ".join(facts["state"])] if facts["state"] else []
-        operators = ", ".join(f"{name} x{count}" for name, count in facts["operators"].items())
-        return "\n".join([*lines, f"  operators: {operators}"])
+        return report_text.render(self.path, self.facts)
 
 
-def describe(path: Path) -> InspectionReport:
-    """Inspect a file in a process of its own. Never raises for what is in the file."""
+def describe(path: Path, trust: Trust = UNASKED) -> InspectionReport:
+    """Inspect a file in a process of its own. Never raises for what is in the file.
+
+    With keys in ``trust`` the signature beside the file must be by one of them, as in a pod that requires it.
+    """
+    facts: dict[str, Any] = {}
+    refusals: list[dict[str, str]] = []
+    real = path.resolve()  # here, unlike in a pod, a link is the user's own
     try:
-        return InspectionReport(str(path), True, _facts(inspect_isolated(path)), None)
-    except Refusal as r:
-        refusal = {"reason": r.reason, "message": str(r), "rule": r.rule, "record": r.record, "path": r.path}
-        return InspectionReport(str(path), False, {}, refusal)
+        facts |= {"bytes": real.stat().st_size, "digest": signatures.file_digest(real)}
+        facts["signature"] = _signature(real, facts["digest"], trust)
+    except PrepareError as e:
+        refusals.append(_refusal(e))
+    except OSError as e:
+        refusals.append(_refusal(FetchError("NotFound", f"{path}: {e.strerror}")))
+    try:
+        facts |= _facts(inspect_isolated(real))
+    except PrepareError as e:
+        refusals.append(_refusal(e))
+    return InspectionReport(str(path), not refusals, {"refusals": refusals, **facts})
+
+
+def _refusal(error: PrepareError) -> dict[str, str]:
+    found = {"reason": error.reason, "message": str(error), "rule": "", "record": "", "path": ""}
+    if isinstance(error, Refusal):
+        found |= {"rule": error.rule, "record": error.record, "path": error.path}
+    return found
+
+
+def _signature(path: Path, digest: str, trust: Trust) -> dict[str, Any] | None:
+    """Who signed the file; None when nobody did and nobody was asked for. Raises SignatureError."""
+    file = signatures.signature_file(path)
+    if not trust.asks:
+        return {"file": str(file), "verified": False} if file.exists() else None
+    if not file.exists():
+        raise SignatureError("SignatureMissing", f"there is no signature at {file}; headway sign makes one")
+    signed = signatures.verify(signatures.read_signature(file), digest=digest, trust=trust)
+    return {"file": str(file), "verified": True, "signer": signed.keyid, "key": signed.key, "builder": signed.builder}
 
 
 def _facts(inspection: Inspection) -> dict[str, Any]:
-    document = inspection.document
-    names = _dimension_names(document)
-
-    def tensor(item: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "name": item["name"],
-            "dtype": item["dtype"],
-            "shape": [ex.render(ex.from_json(n), names) for n in item["shape"]],
-        }
-
+    default = programs.default(inspection.programs)
     return {
-        "torch": inspection.torch,
-        "inputs": [tensor(i) for i in document["inputs"]],
-        "outputs": [tensor(o) for o in document["outputs"]],
-        "dimensions": {
-            names[s]: f"{r['min']} to {r['max'] if r['max'] is not None else 'any size'}"
-            for s, r in sorted(document["symbols"].items())
-            if s in names
-        },
-        "guards": [ex.render(ex.from_json(g), names) for g in document["guards"]],
-        "operations": len(document["nodes"]),
-        "operators": dict(sorted(inspection.operators.items(), key=lambda item: (-item[1], item[0]))),
-        "weights": len(document["weights"]),
+        "programs": [_program(name, found, name == default) for name, found in inspection.programs.items()],
         "weightsBytes": inspection.weights_bytes,
-        "state": [w["name"] for w in document["weights"] if w["written"]],
-        "samples": len(inspection.samples),
+        "tokenizerBytes": inspection.tokenizer.size if inspection.tokenizer else None,
     }
 
 
-def _dimension_names(document: dict[str, Any]) -> dict[str, str]:
-    """Names for symbols: recorded ones, else ``<input>.<axis>``."""
-    recorded = {(name, axis): dimension for name, axis, dimension in document.get("dimensions", [])}
-    names: dict[str, str] = {}
-    for item in document["inputs"]:
-        for axis, size in enumerate(item["shape"]):
-            if isinstance(size, str):
-                name = recorded.get((item["name"], axis))
-                if name or size not in names:
-                    names[size] = name or names.get(size, f"{item['name']}.{axis}")
-    return names
+def _program(name: str, found: Inspected, default: bool) -> dict[str, Any]:
+    document = found.document
+    named, (batch, reason) = dimensions.of_document(document)
+
+    def tensor(item: dict[str, Any]) -> dict[str, Any]:
+        shape = [named.render(size) for size in map(ex.from_json, item["shape"])]
+        return {"name": item["name"], "dtype": item["dtype"], "shape": shape}
+
+    golden = sum(bool(sample["outputs"]) for sample in found.samples)
+    return {
+        "name": name,
+        "default": default,
+        "torch": found.torch,
+        "inputs": [tensor(i) for i in document["inputs"]],
+        "outputs": [tensor(o) for o in document["outputs"]],
+        "dimensions": {d.name: _dimension(named, d) for d in named.by_name.values()},
+        "batch": batch,
+        "notBatchable": reason,
+        "guards": [named.render(ex.from_json(g)) for g in document["guards"]],
+        "state": [w["name"] for w in document["weights"] if w["written"]],
+        "operations": len(document["nodes"]),
+        "operators": dict(sorted(found.operators.items(), key=lambda item: (-item[1], item[0]))),
+        "weights": len(document["weights"]),
+        "goldenSamples": golden,
+        "exampleInputs": len(found.samples) - golden,
+        "note": found.note or None,
+        "facts": document.get("facts", {}),
+    }
+
+
+def _dimension(named: dimensions.Named, dimension: dimensions.Dimension) -> dict[str, Any]:
+    axis = named.axes[dimension.symbol]
+    return {
+        "min": dimension.min,
+        "max": dimension.max,
+        "step": axis.scale,
+        "input": named.inputs[axis.input].name,
+        "axis": axis.axis,
+        "text": named.range(dimension.name),
+    }
