@@ -8,15 +8,17 @@ import torch
 from headway_api.podconfig import BucketCost, ColdConfig, Knobs
 from headway_api.types import DeviceKind
 
-from headway_runtime import knobs, parity
+from headway_runtime import knobs, memory, parity
 from headway_runtime.batching.engine import Deliver, Engine
 from headway_runtime.batching.layout import Layout
-from headway_runtime.buckets import resolve_buckets
+from headway_runtime.buckets import Buckets, resolve_buckets
 from headway_runtime.errors import FatalError
+from headway_runtime.fit import check_shapes
 from headway_runtime.independence import independent_rows
 from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
-from headway_runtime.program import ProgramError, load_program
+from headway_runtime.program import Program, ProgramError, load_program
+from headway_runtime.program.load import read_document
 from headway_runtime.protocols.oip import Signature
 from headway_runtime.warmup import refusal, warm
 
@@ -32,18 +34,11 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
     config = pod.config
     device = _device(config)
     began = time.monotonic()
-    try:
-        program = load_program(
-            directory,
-            dimension_names=config.batching.dimensions or {},
-            device=device,
-            program=config.artifact.program,
-        )
-    except ProgramError as error:
-        raise FatalError(error.reason, error.message, condition=error.condition, field=error.field) from error
-    except Exception as error:
-        raise refusal(error, "LoadFailed", "loading the program") from error
+    program = _program(config, directory, "cpu")
     buckets = resolve_buckets(program, config.batching.shape_buckets)
+    _check(config, directory, program, buckets)
+    if device != "cpu":
+        program = _program(config, directory, device)
     loaded = time.monotonic()
     pod.metrics.load_seconds.set(loaded - began)
     log("program_loaded", seconds=round(loaded - began, 3), buckets=len(buckets.combinations), batch=program.batch)
@@ -63,6 +58,38 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
     largest = 1 if layout.batch is None else buckets.largest(layout.batch)
     engine = Engine(program, layout, knobs.resolve(Knobs(), largest).limits, deliver)
     return Model(engine, layout, Signature(program, layout, buckets), buckets)
+
+
+def _program(config: ColdConfig, directory: Path, device: str) -> Program:
+    """The program, its weights mapped (on the processor), or copied to the device."""
+    try:
+        return load_program(
+            directory,
+            dimension_names=config.batching.dimensions or {},
+            device=device,
+            program=config.artifact.program,
+        )
+    except ProgramError as error:
+        raise _fatal(error) from error
+    except Exception as error:
+        raise refusal(error, "LoadFailed", "loading the program") from error
+
+
+def _check(config: ColdConfig, directory: Path, program: Program, buckets: Buckets) -> None:
+    """The shape gate, and from then on a bound on what the process allocates."""
+    on_host = config.device.kind is DeviceKind.CPU
+    room = memory.host_room() if on_host else memory.device_room()
+    try:
+        _, document = read_document(directory, config.artifact.program)
+        check_shapes(document, program, buckets, room=room, in_use=memory.in_use() if on_host else 0)
+    except ProgramError as error:
+        raise _fatal(error) from error
+    if on_host:
+        log("allocations_bounded", bytes=memory.bound_allocations(room), of=room.whose)
+
+
+def _fatal(error: ProgramError) -> FatalError:
+    return FatalError(error.reason, error.message, condition=error.condition, field=error.field)
 
 
 def _device(config: ColdConfig) -> str:

@@ -94,12 +94,31 @@ def _batch_norm(operator: Rule) -> Rule:
     return call
 
 
+def _choose_per_token(_: Rule) -> Rule:
+    """Scale and zero point of each row, in the input's type unless that is too small."""
+
+    def call(x: torch.Tensor, dtype: torch.dtype) -> Any:
+        kind = x.dtype if x.is_floating_point() and x.dtype != torch.float16 else torch.float32
+        return tuple(x.new_empty((*x.shape[:-1], 1), dtype=kind) for _ in range(2))
+
+    return call
+
+
+def _dequantize_per_token(_: Rule) -> Rule:
+    def call(x: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        return ((x - zeros) * scales).to(named.get("output_dtype", rest[3] if len(rest) > 3 else torch.float32))
+
+    return call
+
+
 RULES: Mapping[str, Callable[[Rule], Rule]] = {
     **{f"aten.{name}.default": _view for name in ("view", "reshape", "_unsafe_view")},
     **{f"aten.{name}.default": _as_other for name in ("view_as", "reshape_as")},
     "aten.contiguous.default": _contiguous,
     "aten.flatten.using_ints": _flatten,
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
+    "quantized_decomposed.choose_qparams_per_token.default": _choose_per_token,
+    "quantized_decomposed.dequantize_per_token.default": _dequantize_per_token,
     "aten.lstm.input": _recurrent,
     "aten.gru.input": _recurrent,
 }
@@ -118,7 +137,7 @@ def _chunked(x: torch.Tensor, chunks: int, dim: int = 0) -> int:
     return -(-n // -(-n // chunks)) if n and chunks > 0 else chunks
 
 
-def _sections(_: torch.Tensor, sections: int, *__: Any) -> int:
+def _sections(_: torch.Tensor, sections: int, *__: Any, **___: Any) -> int:
     return sections
 
 
@@ -135,10 +154,26 @@ PIECES: Mapping[str, Callable[..., int]] = {
 }
 """How many tensors an operator answers with: asked before it makes them, because it may be as many as a size."""
 
-_DATA = """
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(f"aten.{name}" for name in text.split())
+
+
+DATA = _names("""
     item.default _local_scalar_dense.default nonzero.default nonzero_numpy.default argwhere.default where.default
     masked_select.default unique_consecutive.default unique_dim.default unique_dim_consecutive.default
     repeat_interleave.Tensor tensor_split.tensor_indices_or_sections
-"""
-DATA = frozenset(f"aten.{name}" for name in _DATA.split())
+""")
 """Results whose number or size depends on data: nothing is known of them here."""
+
+OTHERWISE = _names("ldexp.Tensor huber_loss.default linalg__powsum.default")
+"""torch's shape functions of these answer with another element type than the operators: their results are unknown."""
+
+STRICTER = _names("""
+    __lshift__.Scalar __lshift__.Tensor __rshift__.Scalar __rshift__.Tensor where.Scalar where.ScalarOther
+    where.ScalarSelf where.self pow_.Scalar roll.default tril_indices.default triu_indices.default elu.default
+    elu_.default
+""")
+"""torch's shape functions of these refuse what the operators take (a predicate of bytes, shifted booleans): their
+refusal says nothing. Found by ``tests/unit/test_shape_gate_operators.py``.
+"""

@@ -4,6 +4,7 @@ Every operator runs torch's own shape function, on tensors without memory (devic
 ``UNKNOWN``, and so is all that comes of it.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,11 +17,16 @@ from headway_runtime.program.guarded import GUARDED
 from headway_runtime.program.machine import Builder, Machine
 from headway_runtime.program.shape_gate_control import MEASURED
 from headway_runtime.program.shape_gate_ledger import Ledger
-from headway_runtime.program.shape_gate_rules import DATA, META, PIECES, RULES
+from headway_runtime.program.shape_gate_rules import DATA, META, OTHERWISE, PIECES, RULES, STRICTER
 from headway_runtime.program.shape_gate_unknown import any_unknown, unknown_like
 
 MAX_SECONDS = 60.0
 """CPU time of one gate; an honest program of 2,000 nodes needs less than one."""
+
+
+_UNCOUNTABLE = re.compile("(calculation|multiplication) overflow|unpacking long|more than 64 bits", re.IGNORECASE)
+_SAYS_NOTHING = re.compile("meta tensor|stride", re.IGNORECASE)
+"""What a shape function complains about that is no matter of sizes: that it has none, or how numbers lie in memory."""
 
 
 class RejectedCallError(Exception):
@@ -88,10 +94,11 @@ class _Operator:
         self._places = signature is not None and any(
             p.name == "device" and p.keyword_only for p in signature.parameters
         )
+        self._untold = name in DATA or name in OTHERWISE
         self._in_place = name.partition(".")[2].partition(".")[0].endswith("_") and "__" not in name
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        if self.name in DATA or any_unknown(args) or any_unknown(tuple(named.values())):
+        if self._untold or any_unknown(args) or any_unknown(tuple(named.values())):
             return self._unknown(args)
         if self._places and named.get("device") is None:
             named["device"] = META  # or torch would choose the processor, and take memory
@@ -111,15 +118,15 @@ class _Operator:
         try:
             if self.name in PIECES and (pieces := PIECES[self.name](*args, **named)) != len(self._out):
                 raise RejectedCallError(f"answers with {pieces} tensors where the program has {len(self._out)}")
-            return self._function(*args, **named)
+            return _without_memory(self._function(*args, **named))
         except RejectedCallError as error:
             raise RejectedCallError(self._describe(str(error), args)) from None
         except Exception as error:
             text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            if isinstance(error, NotImplementedError) or "meta tensor" in text.lower() or "stride" in text.lower():
-                return self._unknown(args)
-            if "overflow" in text.lower():
+            if _UNCOUNTABLE.search(text):
                 raise OverflowingSizeError(self._describe("asks for more bytes than can be counted", args)) from None
+            if isinstance(error, NotImplementedError) or self.name in STRICTER or _SAYS_NOTHING.search(text):
+                return self._unknown(args)
             raise RejectedCallError(self._describe(f"cannot take its arguments: {text[:300]}", args)) from None
 
     def _unknown(self, args: tuple[Any, ...]) -> Any:
@@ -141,6 +148,13 @@ def _shape_function(name: str) -> Callable[..., Any]:
     if name in RULES:
         operator = RULES[name](operator)
     return GUARDED[name](operator) if name in GUARDED and not name.startswith("aten.div") else operator
+
+
+def _without_memory(result: Any) -> Any:
+    """The few results that a shape function makes on the processor (the sizes of a tensor as a tensor) moved away."""
+    if isinstance(result, list | tuple):
+        return [_without_memory(r) for r in result]
+    return result.to(META) if isinstance(result, torch.Tensor) and result.device != META else result
 
 
 def _key(values: tuple[Any, ...] | list[Any]) -> tuple[Any, ...]:
