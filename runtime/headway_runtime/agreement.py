@@ -39,7 +39,8 @@ def compare(answer: torch.Tensor, golden: torch.Tensor, tolerance: Tolerance) ->
     here, there = answer.double(), golden.double()
     same = (here == there) | (here.isnan() & there.isnan())  # equal infinities have no difference
     difference = torch.where(same, 0.0, (here - there).abs())
-    outside = ~same & ~(difference <= atol + rtol * there.abs())  # "not within" is true of NaN as well
+    within = (difference <= atol + rtol * there.abs()) & there.isfinite()  # false of NaN; infinity is near nothing
+    outside = ~same & ~within
     finite = float(difference[difference.isfinite()].max()) if bool(difference.isfinite().any()) else 0.0
     if not bool(outside.any()):
         return finite, ""
