@@ -11,7 +11,7 @@ from headway_operator.status.view import View
 
 FULL, PARTIAL, NONE = "Full", "Partial", "None"
 MOST_NAMES = 3  # pods that a message names for one reason
-LONGEST_PART = 120  # characters of a pod's words for one missing part
+LONGEST_PART = 200  # characters of a pod's words for one missing part
 MOST_PARTS = 8
 
 

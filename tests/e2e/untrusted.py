@@ -1,0 +1,70 @@
+"""Artifacts that a pod must refuse, and signatures, for the end-to-end tests. Payloads are markers: a touched file."""
+
+import base64
+import struct
+from pathlib import Path
+from typing import Any
+
+import torch
+from headway_runtime.prepare.signatures.keys import PrivateKey
+from headway_runtime.prepare.signatures.verify import sign_statement, signature_file
+
+from tests.e2e.cluster_access import Object
+from tests.e2e.small import FEATURES
+from tests.hostile import archives
+
+RECORD = "extra/headway.json"
+MARKER = Path("/tmp/headway-marker")  # in the pod
+
+
+def with_pickle(honest: Path, path: Path) -> Path:
+    """The program with example inputs whose pickle would touch the marker: what `torch.export.load` would run."""
+    entries = archives.read(honest)
+    (program,) = (name for name in entries if name.startswith("models/"))
+    record = f"data/sample_inputs/{Path(program).stem}.pt"
+    return archives.write(path, {**entries, record: archives.pickled(MARKER)})
+
+
+def with_wrong_answers(honest: Path, path: Path) -> Path:
+    """The program with golden answers that are larger by one than what it computes."""
+
+    def alter(record: Any) -> None:
+        for sample in record["samples"]:
+            for tensor in sample["outputs"]:
+                data = base64.b64decode(tensor["data"])
+                numbers = struct.unpack(f"<{len(data) // 4}f", data)
+                tensor["data"] = base64.b64encode(struct.pack(f"<{len(numbers)}f", *(n + 1 for n in numbers))).decode()
+
+    return archives.write(path, archives.altered(archives.read(honest), alter, RECORD))
+
+
+class Hungry(torch.nn.Module):
+    """FP32 [batch, FEATURES] -> FP32 [batch, 4]; needs 67 MB for each row while it runs, and nothing afterwards."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pairs = (x[:, :, None] * x[:, None, :]).flatten(1)
+        fours = (pairs[:, :, None] * pairs[:, None, :]).flatten(1)
+        return (fours[:, :, None] * fours[:, None, :]).sum((1, 2))[:, None].expand(-1, 4).clone()
+
+
+def example() -> dict[str, torch.Tensor]:
+    """What `Hungry` is exported with."""
+    return {"x": torch.zeros(2, FEATURES)}
+
+
+def sign(path: Path, *keys: PrivateKey, of: Path | None = None) -> Path:
+    """Write the signature of a file (or of another one, `of`) beside it."""
+    signature = signature_file(path)
+    signature.write_bytes(sign_statement(of or path, *keys, torch=torch.__version__.partition("+")[0]))
+    return signature
+
+
+def secret(namespace: str, name: str, **keys: PrivateKey) -> Object:
+    """A Secret with the public halves of keys."""
+    pem = {f"{each}.pub": key.public_pem().decode() for each, key in keys.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "stringData": pem,
+    }
