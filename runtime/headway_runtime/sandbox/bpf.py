@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from headway_runtime.sandbox.numbers import NUMBERS, Machine
-from headway_runtime.sandbox.policy import Call, Test
+from headway_runtime.sandbox.policy import Call, Condition
 
 LOAD, AND, EQUAL, AT_LEAST, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 """BPF_LD|BPF_W|BPF_ABS, BPF_ALU|BPF_AND|BPF_K, BPF_JMP|BPF_JEQ|BPF_K, BPF_JMP|BPF_JGE|BPF_K, BPF_RET|BPF_K."""
@@ -77,16 +77,16 @@ def _answer(call: Call) -> Program:
     """Ends with a return on every path: the next run expects the number where the arguments are loaded here."""
     if call.admit == ((),):
         return (Instruction(RETURN, ALLOW),)
-    return (*(step for tests in call.admit for step in _alternative(tests)), Instruction(RETURN, REFUSE))
+    return (*(step for conditions in call.admit for step in _alternative(conditions)), Instruction(RETURN, REFUSE))
 
 
-def _alternative(tests: tuple[Test, ...]) -> Program:
-    """Allow when all tests hold; otherwise go on behind it."""
+def _alternative(conditions: tuple[Condition, ...]) -> Program:
+    """Allow when all conditions hold; otherwise go on behind it."""
     steps: list[Instruction] = [Instruction(RETURN, ALLOW)]
-    for test in reversed(tests):
-        past = len(steps)  # what a test that fails skips
-        yes, no = (0, past) if test.equal else (past, 0)
-        compare = [Instruction(EQUAL, test.value, yes=yes, no=no)]
-        mask = [] if test.mask == 0xFFFF_FFFF else [Instruction(AND, test.mask)]
-        steps = [Instruction(LOAD, ARGUMENTS + 8 * test.argument + 4 * test.high), *mask, *compare, *steps]
+    for condition in reversed(conditions):
+        past = len(steps)  # what a condition that fails skips
+        yes, no = (0, past) if condition.equal else (past, 0)
+        compare = [Instruction(EQUAL, condition.value, yes=yes, no=no)]
+        mask = [] if condition.mask == 0xFFFF_FFFF else [Instruction(AND, condition.mask)]
+        steps = [Instruction(LOAD, ARGUMENTS + 8 * condition.argument + 4 * condition.high), *mask, *compare, *steps]
     return tuple(steps)

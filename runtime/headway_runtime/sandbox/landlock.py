@@ -42,7 +42,7 @@ class Right(IntFlag):
 READ = Right.READ_FILE | Right.READ_DIR
 WRITE = (
     READ
-    | (Right.WRITE_FILE | Right.TRUNCATE | Right.REFER)
+    | (Right.WRITE_FILE | Right.TRUNCATE)
     | (Right.MAKE_REG | Right.MAKE_DIR | Right.REMOVE_FILE | Right.REMOVE_DIR)
 )
 """Files and folders; no links, sockets, pipes or devices."""
@@ -107,8 +107,8 @@ def _ruleset(rights: Right, abi: int) -> int:
 def _grant(ruleset: int, path: Path, rights: Right) -> None:
     try:
         anchor = os.open(path, os.O_PATH | os.O_CLOEXEC)  # stays open, see above
-    except FileNotFoundError:
-        return
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return  # for this process, it is not there
     if not stat.S_ISDIR(os.fstat(anchor).st_mode):
         rights &= OF_FILES
     kernel.call("landlock_add_rule", ruleset, _PATH_BENEATH, _PathBeneath(rights, anchor), 0)

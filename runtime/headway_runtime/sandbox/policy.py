@@ -1,8 +1,8 @@
 """Which system calls the serving process may make: the whole description, as values.
 
 A call is allowed, allowed for some arguments, or refused with EPERM; whatever is not named here does not exist (ENOSYS,
-so that libraries fall back to older calls as they do on an older kernel). Arguments can be tested only where they are
-numbers: what a pointer leads to can change after the test. That is why `clone3`, which has its flags in memory, does
+so that libraries fall back to older calls as they do on an older kernel). Arguments can be looked at only where they
+are numbers: what a pointer leads to can change afterwards. That is why `clone3`, which has its flags in memory, does
 not exist, while `clone` may make threads.
 
 The refusals stand for what no file rule covers: other programs and processes, the network, memory of other processes,
@@ -20,7 +20,7 @@ WORD = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class Condition:
     """Whether 32 bits of an argument (0 to 5), masked, are `value`, or are not, when `equal` is False."""
 
     argument: int
@@ -33,10 +33,10 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A system call that is allowed when all tests of one of `admit` hold; `admit=((),)`: always, `()`: never."""
+    """A system call that is allowed when all conditions of one of `admit` hold; `admit=((),)`: always, `()`: never."""
 
     name: str
-    admit: tuple[tuple[Test, ...], ...] = ((),)
+    admit: tuple[tuple[Condition, ...], ...] = ((),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,37 +165,37 @@ def _by_argument(pid: int, devices: bool) -> tuple[Call, ...]:
     to send one elsewhere. `sendto` and `sendmsg` could connect by way of TCP Fast Open, which needs no `connect`: a
     listener that is shut down becomes a socket that can. Among the commands of a terminal is one that types.
     """
-    threads = Test(0, _CLONE_THREAD, mask=_CLONE_THREAD | _CLONE_NAMESPACES)
-    pair = (Test(0, socket.AF_UNIX), Test(1, socket.SOCK_STREAM, mask=_SOCKET_TYPE))
+    threads = Condition(0, _CLONE_THREAD, mask=_CLONE_THREAD | _CLONE_NAMESPACES)
+    pair = (Condition(0, socket.AF_UNIX), Condition(1, socket.SOCK_STREAM, mask=_SOCKET_TYPE))
     drivers = (
-        Test(1, _TERMINAL, mask=_COMMAND_TYPE, equal=False),
-        Test(1, _SOCKET, mask=_COMMAND_TYPE, equal=False),
+        Condition(1, _TERMINAL, mask=_COMMAND_TYPE, equal=False),
+        Condition(1, _SOCKET, mask=_COMMAND_TYPE, equal=False),
     )
     return (
         Call("clone", ((threads,),)),
         Call("open", _not_truncating(1)),
         Call("openat", _not_truncating(2)),
         Call("socketpair", (pair,)),
-        Call("sendto", ((Test(3, 0, mask=_MSG_FASTOPEN), Test(4, 0), Test(4, 0, high=True)),)),
-        Call("sendmsg", ((Test(2, 0, mask=_MSG_FASTOPEN),),)),
-        Call("kill", ((Test(0, pid),),)),
-        Call("tgkill", ((Test(0, pid),),)),
-        Call("prlimit64", ((Test(0, 0),),)),
-        Call("sched_setaffinity", ((Test(0, 0),),)),
+        Call("sendto", ((Condition(3, 0, mask=_MSG_FASTOPEN), Condition(4, 0), Condition(4, 0, high=True)),)),
+        Call("sendmsg", ((Condition(2, 0, mask=_MSG_FASTOPEN),),)),
+        Call("kill", ((Condition(0, pid),),)),
+        Call("tgkill", ((Condition(0, pid),),)),
+        Call("prlimit64", ((Condition(0, 0),),)),
+        Call("sched_setaffinity", ((Condition(0, 0),),)),
         Call("ioctl", (*_one_of(1, _IOCTLS), *([drivers] if devices else []))),
         Call("fcntl", _one_of(1, _FCNTLS)),
         Call("prctl", _one_of(0, _PRCTLS)),
     )
 
 
-def _not_truncating(flags: int) -> tuple[tuple[Test, ...], ...]:
+def _not_truncating(flags: int) -> tuple[tuple[Condition, ...], ...]:
     """Opening for reading and emptying at once needs no right to write before Landlock's third version."""
     return (
-        (Test(flags, 0, mask=os.O_TRUNC),),
-        (Test(flags, os.O_WRONLY, mask=os.O_ACCMODE),),
-        (Test(flags, os.O_RDWR, mask=os.O_ACCMODE),),
+        (Condition(flags, 0, mask=os.O_TRUNC),),
+        (Condition(flags, os.O_WRONLY, mask=os.O_ACCMODE),),
+        (Condition(flags, os.O_RDWR, mask=os.O_ACCMODE),),
     )
 
 
-def _one_of(argument: int, values: tuple[int, ...]) -> tuple[tuple[Test, ...], ...]:
-    return tuple((Test(argument, value),) for value in values)
+def _one_of(argument: int, values: tuple[int, ...]) -> tuple[tuple[Condition, ...], ...]:
+    return tuple((Condition(argument, value),) for value in values)

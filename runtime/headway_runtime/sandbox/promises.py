@@ -21,15 +21,16 @@ class Promise:
 PROMISES = (
     Promise("read or write other files", landlock=1, seccomp=False),
     Promise("start a program", landlock=1),
-    Promise("start a process", landlock=None),
+    Promise("start a process"),
     Promise("look into other processes", landlock=1),
     Promise("signal other processes", landlock=6),
+    Promise("meddle with other processes"),
     Promise("open TCP connections and listeners", landlock=4),
-    Promise("open other sockets", landlock=None),
-    Promise("send commands to devices", landlock=5),
+    Promise("open other sockets"),
+    Promise("send commands to devices"),
     Promise("empty files by their path", landlock=3),
-    Promise("change modes, owners and times of files", landlock=None),
-    Promise("reach the kernel by rare system calls", landlock=None),
+    Promise("change modes, owners and times of files"),
+    Promise("reach the kernel by rare system calls"),
 )
 
 
@@ -43,7 +44,12 @@ class Parts:
 
     def broken(self) -> tuple[str, ...]:
         """The promises that nothing keeps."""
-        return tuple(promise.text for promise in PROMISES if not self._keep(promise))
+        return tuple(promise.text for promise in PROMISES if not self.keep(promise))
+
+    def keep(self, promise: Promise) -> bool:
+        """Whether one of the parts in force does."""
+        by_landlock = promise.landlock is not None and self.landlock >= promise.landlock
+        return by_landlock or (promise.seccomp and self.seccomp)
 
     def missing(self) -> list[str]:
         """Sentences for the report: why a part is missing, and what the process can therefore do."""
@@ -55,7 +61,3 @@ class Parts:
         yield from self.reasons
         if broken := self.broken():
             yield f"so the program could {', '.join(broken)}"
-
-    def _keep(self, promise: Promise) -> bool:
-        by_landlock = promise.landlock is not None and self.landlock >= promise.landlock
-        return by_landlock or (promise.seccomp and self.seccomp)
