@@ -87,7 +87,7 @@ def load(pickle: bytes) -> Any:
         raise Refusal("sample.pickle", f"{type(e).__name__}: {e}") from e
     if end != len(pickle) - 1 or len(machine.stack) != 1:
         raise Refusal("sample.pickle", "bytes or values after the end")
-    return machine.stack[0]
+    return machine.pop()
 
 
 class _Machine:
@@ -118,7 +118,8 @@ class _Machine:
         return values
 
     def put(self, index: int) -> None:
-        self.memo[index] = self.stack[-1]
+        self.memo[index] = self.pop()
+        self.push(self.memo[index])
 
     def get(self, index: int) -> None:
         self.push(self.memo[index])
