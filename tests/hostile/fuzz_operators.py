@@ -1,39 +1,37 @@
 """Call every listed operator with hostile arguments; an operator that dies does not belong on the list.
 
-    python tests/hostile/fuzz_operators.py [--calls 300] [--seed 0] [--only aten.pad]
+    python -m tests.hostile.fuzz_operators [--calls 300] [--seed 0] [--only aten.pad]
 
 Operators are called as the serving process calls them: after the inspector's preconditions, through its guards. A wrong
 argument may raise, and mostly does. A call that ends the process, or takes longer than it may, is a finding: name the
 operator in ``derive_operators.DENIED``, give it a precondition, or guard it.
 
-One process imports torch; its children, forked, make the calls and say in shared memory where they are. A death costs
-one child: the next goes on after the call that was fatal. Children are bounded in memory and in time for each call.
+Calls are made in children bounded in memory and time (``forked``).
 """
 
 import argparse
-import mmap
-import os
+import itertools
 import random
-import resource
-import signal
-import struct
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from headway_runtime.prepare import operators, preconditions
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.program import functions
+from torch.utils._pytree import tree_leaves
 
+from tests.hostile.forked import Death, Forked
 from tests.hostile.fuzz_arguments import Arguments
 
 SECONDS = 3.0
 """CPU time of one call."""
-PATIENCE = 120.0
-"""Seconds by the clock without progress: a machine may be busy with other things."""
 MEMORY = 6 << 30
+SHARED = 1
+"""What a call is that returns the memory of an argument."""
 MAX_DEATHS = 3
 """Of one operator: after that the next one is tried."""
 
@@ -50,89 +48,56 @@ class Finding:
         return f"{self.operator} call {self.call}: {self.fate}"
 
 
-def fuzz(names: Sequence[str], *, calls: int, seed: int, seconds: float | None = None) -> Iterator[Finding]:
-    """Findings, as they are met. ``seconds``: stop after so much CPU time of children."""
-    progress = mmap.mmap(-1, 16)
-    at, deaths, started = 0, 0, _children_seconds()
-    total = len(names) * calls
-    while at < total and (seconds is None or _children_seconds() - started < seconds):
-        fate = _run(lambda start=at: _calls(names, calls, seed, start, progress, seconds), progress)
-        (reached,) = struct.unpack_from("<q", progress)
-        if fate is None:
-            return
-        operator, call = names[reached // calls], reached % calls
-        yield Finding(operator, call, fate)
-        deaths = deaths + 1 if reached // calls == at // calls else 1
-        at = reached + 1
-        if deaths >= MAX_DEATHS:
-            at, deaths = (reached // calls + 1) * calls, 0
-
-
-def _children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _run(body: Callable[[], None], progress: mmap.mmap) -> str | None:
-    """Run ``body`` in a child: how it died, or None."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 1)
-            os.dup2(null, 2)
-            body()
-            code = 0
-        finally:
-            os._exit(code)
-    seen, since = b"", time.monotonic()
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            break
-        if progress[:8] != seen:
-            seen, since = progress[:8], time.monotonic()
-        if time.monotonic() - since > PATIENCE:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return f"no end after {PATIENCE} s"
-        time.sleep(0.005)
-    if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
-        return f"more than {SECONDS} s of CPU time" if name == "SIGPROF" else name
-    return f"exit {os.WEXITSTATUS(status)}" if os.WEXITSTATUS(status) else None
-
-
-def _calls(
-    names: Sequence[str], calls: int, seed: int, start: int, progress: mmap.mmap, seconds: float | None
-) -> None:
-    """The child: all calls from number ``start`` on."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def fuzz(names: Sequence[str], *, calls: int, seed: int, budget: float | None = None) -> Iterator[Finding]:
+    """Findings, as they are met. ``budget``: stop after so much CPU time of children, in seconds."""
     arguments = Arguments(random.Random())
-    for number in range(start, len(names) * calls):
-        struct.pack_into("<q", progress, 0, number)
-        if seconds is not None and time.process_time() > seconds:
-            return
-        one(names[number // calls], f"{seed}{names[number // calls]}{number % calls}", arguments)
+    deaths: Counter[int] = Counter()
+
+    def work(number: int) -> int:
+        name = names[number // calls]
+        values, result = one(name, f"{seed}{name}{number % calls}", arguments)
+        return SHARED if shares_unsaid(name, values, result) else 0
+
+    def skip(death: Death) -> int:
+        deaths[death.number // calls] += 1
+        return (death.number // calls + 1) * calls if deaths[death.number // calls] >= MAX_DEATHS else 0
+
+    forked = Forked(len(names) * calls, work, seconds=SECONDS, memory=MEMORY)
+    for death in forked.run(budget=budget, skip=skip):
+        yield Finding(names[death.number // calls], death.number % calls, death.fate)
+    shared = (number for number, code in enumerate(forked.codes()) if code == SHARED)
+    for operator, numbers in itertools.groupby(shared, lambda number: number // calls):
+        yield Finding(names[operator], next(numbers) % calls, "a result in the memory of an argument")
 
 
-def one(name: str, seed: str, arguments: Arguments) -> object:
-    """One call; what it raises is fine and is returned."""
+def shares_unsaid(name: str, values: object, result: object) -> bool:
+    """Whether a result lies in an argument's memory although neither the schema nor our own list says that it may:
+    a write to it would be a write to a weight that the inspector does not see.
+    """
+    signature = operators.signature(name)
+    assert signature is not None
+    if signature.may_alias or any(alias for _, alias in signature.returns):
+        return False
+    given = {t.untyped_storage().data_ptr() for t in _tensors(values) if t.numel()}
+    return any(t.untyped_storage().data_ptr() in given for t in _tensors(result) if t.numel())
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def one(name: str, seed: str, arguments: Arguments) -> tuple[dict[str, Any], object]:
+    """One call: its arguments, and its result; or what it raises, which is fine."""
     signature = operators.signature(name)
     assert signature is not None
     arguments.seed(seed)
     args, named, values = arguments.of(signature)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         preconditions.check(name, {k: {"str": v} if isinstance(v, str) else v for k, v in values.items()})
         with torch.inference_mode():
-            return functions.resolve(name)(*args, **named)
+            return values, functions.resolve(name)(*args, **named)
     except (Refusal, Exception) as error:
-        return error
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        return values, error
 
 
 def main() -> int:
@@ -150,7 +115,7 @@ def main() -> int:
         arguments = Arguments(random.Random())
         arguments.seed(f"{options.seed}{names[0]}{options.show}")
         print(names[0], *arguments.of(signature)[:2], flush=True)
-        print(one(names[0], f"{options.seed}{names[0]}{options.show}", arguments))
+        print(one(names[0], f"{options.seed}{names[0]}{options.show}", arguments)[1])
         return 0
     findings = 0
     for finding in fuzz(names, calls=options.calls, seed=options.seed):
