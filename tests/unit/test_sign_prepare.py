@@ -12,8 +12,11 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from headway_api.podconfig import ColdConfig
 from headway_api.types import TrustLevel
-from headway_runtime.origin import read_origin
+from headway_runtime.metrics import Metrics
+from headway_runtime.origin import Origin, read_origin
+from headway_runtime.pod import Pod
 from headway_runtime.prepare import run
 from headway_runtime.prepare.errors import FetchError, PrepareError, SignatureError
 from headway_runtime.prepare.signatures import keys
@@ -184,6 +187,18 @@ class TestARestart:
         (output(artifact) / "weights.bin").write_bytes(b"short")
         assert prepare(artifact, Trust())["signer"] is None
         assert not (output(artifact) / "signature.json").exists()
+
+
+def test_a_pod_reports_the_signer() -> None:
+    cold = {
+        "model": "m",
+        "namespace": "n",
+        "revision": "r",
+        "artifact": {"uri": "file:///m"},
+        "device": {"kind": "cpu"},
+    }
+    pod = Pod(ColdConfig.model_validate(cold), Metrics(), Origin(signer=TEAM.keyid))
+    assert pod.report().signer == TEAM.keyid
 
 
 class Store(http.server.BaseHTTPRequestHandler):

@@ -37,7 +37,7 @@ class KeyFileError(PrepareError):
     """A file that should hold a key does not. The message names the file; nothing of its content is repeated."""
 
     def __init__(self, message: str, *, field: str) -> None:
-        super().__init__("InvalidKeys", message, field=field)
+        super().__init__(reason="InvalidKeys", message=message, field=field)
 
 
 class SignatureError(PrepareError):

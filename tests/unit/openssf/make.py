@@ -1,7 +1,7 @@
 """The bundles in this folder, by the real tool. They are committed, so that no test needs it.
 
-    python -m venv /tmp/signing && /tmp/signing/bin/pip install model-signing==1.1.1 pyOpenSSL
-    /tmp/signing/bin/python tests/unit/openssf/make.py
+    python -m venv signing && signing/bin/pip install model-signing==1.1.1 pyOpenSSL
+    signing/bin/python tests/unit/openssf/make.py
 
 The private keys are thrown away: each run makes new keys and new bundles, which the tests accept as well.
 """
