@@ -79,15 +79,17 @@ def read_tokenizer(path: Path) -> bytes:
     return data
 
 
-def samples(items: Iterable[Sample]) -> list[dict[str, Any]]:
+def samples(items: Sequence[Sample]) -> list[dict[str, Any]]:
     """Golden samples as the record holds them. Raises ExportError when they are too large."""
-    written = [{"inputs": list(map(tensor, s.inputs)), "outputs": list(map(tensor, s.outputs))} for s in items]
-    size = sum(3 * len(t["data"]) // 4 for s in written for side in s.values() for t in side)
-    if size > golden.MAX_BYTES:
-        raise ExportError(
-            f"the golden samples have {size:,} bytes; at most {golden.MAX_BYTES:,} are kept: use fewer, or smaller ones"
-        )
-    return written
+    if (size := size_of(items)) > golden.MAX_BYTES:
+        most = f"at most {golden.MAX_BYTES:,} are kept"
+        raise ExportError(f"the golden samples have {size:,} bytes; {most}: use fewer, or smaller ones")
+    return [{"inputs": list(map(tensor, s.inputs)), "outputs": list(map(tensor, s.outputs))} for s in items]
+
+
+def size_of(items: Iterable[Sample]) -> int:
+    """Bytes of all their tensors."""
+    return sum(t.numel() * t.element_size() for s in items for t in (*s.inputs, *s.outputs))
 
 
 def tensor(value: torch.Tensor) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from headway_runtime.export.facts import Fact, Facts
 from headway_runtime.export.sizes import Shapes
 from headway_runtime.parity import Sample
 from headway_runtime.prepare import golden, record
-from headway_runtime.program import Program
+from headway_runtime.program import ShapeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def export(
         return Sample(tuple(inputs[name] for name in names), eager.answers(module, inputs, arguments))
 
     recorded = [answered(inputs) for inputs in ([example_inputs] if samples is None else samples)]
-    if samples is None and _bytes(recorded) > golden.MAX_BYTES:
+    if samples is None and facts.size_of(recorded) > golden.MAX_BYTES:
         notes.append("the example inputs and their answers are larger than 4 MB, so no golden sample is recorded")
         recorded = []
     extra = _extra(program, example_inputs, dynamic_shapes, given, recorded)
@@ -162,19 +162,18 @@ def _batches(pod: proof.Opened, inputs: Sequence[torch.Tensor]) -> list[list[tor
     program, layout = pod.program, pod.layout
     if layout.batch is None:
         return []
-    sizes_ = program.bind([tensor.shape for tensor in inputs])
+    try:
+        sizes_ = program.bind([tensor.shape for tensor in inputs])
+    except ShapeError:
+        return []  # the sample itself will be refused
     rows, dimension = sizes_[layout.batch], program.dimensions[layout.batch]
     larger = 2 * rows + 1 if dimension.max is None else min(2 * rows + 1, dimension.max)
     wanted = [n for n in dict.fromkeys((max(1, dimension.min), larger)) if n != rows]
     return [
         [_rows(tensor, axis, n) for tensor, axis in zip(inputs, layout.inputs, strict=True)]
         for n in wanted
-        if _runs(program, {**sizes_, layout.batch: n})
+        if program.check({**sizes_, layout.batch: n}) is None
     ]
-
-
-def _runs(program: Program, wanted: Mapping[str, int]) -> bool:
-    return program.check(wanted) is None
 
 
 def _rows(tensor: torch.Tensor, axis: int | None, count: int) -> torch.Tensor:
@@ -182,7 +181,3 @@ def _rows(tensor: torch.Tensor, axis: int | None, count: int) -> torch.Tensor:
         return tensor
     index = torch.arange(count, device=tensor.device) % tensor.shape[axis]
     return tensor.index_select(axis, index)
-
-
-def _bytes(samples: Sequence[Sample]) -> int:
-    return sum(t.numel() * t.element_size() for s in samples for t in (*s.inputs, *s.outputs))
