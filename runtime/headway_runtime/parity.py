@@ -119,9 +119,9 @@ def run_samples(
     """
     found = Findings()
     for number, sample in enumerate(samples):
-        refused = _refused(program, layout, buckets, sample)
-        if refused is not None:
-            found.skipped.append(f"golden sample {number} is not run: {refused}")
+        why = refused(program, layout, sample, buckets)
+        if why is not None:
+            found.skipped.append(f"golden sample {number} is not run: {why}")
             continue
         found.compared += 1
         try:
@@ -145,8 +145,8 @@ def _alone(program: Program, layout: Layout, sample: Sample) -> Tensors:
     return layout.part([tensor.cpu() for tensor in outputs], [rows])[0]
 
 
-def _refused(program: Program, layout: Layout, buckets: Buckets | None, sample: Sample) -> str | None:
-    """Why this pod would not run it as a request."""
+def refused(program: Program, layout: Layout, sample: Sample, buckets: Buckets | None = None) -> str | None:
+    """Why it would not be run as a request; None when it would."""
     for spec, tensor in zip(program.inputs, sample.inputs, strict=True):
         if BY_PROTOCOL[spec.datatype] != tensor.dtype:
             return _other_type(spec, tensor)

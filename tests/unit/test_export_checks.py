@@ -63,7 +63,8 @@ def test_a_part_in_training_mode_is_named(tmp_path: Path) -> None:
         (torch.rand(3, 8), {2: ROWS}, "input x has 2 axes in the example, so none is number 2"),
         (torch.rand(3, 8), {0: ROWS, 1: ROWS}, "axis 1 (rows) of input x is 8 in the example, but axis 0 (rows)"),
         (torch.rand(3, 8), {0: ROWS, 1: Size("rows", 1, 9)}, "rows has two ranges, rows:1..8 and rows:1..9"),
-        (torch.rand(3, 9), {1: Size("width", 8, 64, step=8)}, "is 9 in the example, and width:8..64/8 was declared"),
+        (torch.rand(3, 8), {1: Size("width", 8, 64, step=8)}, "is 8 in the example, which torch.export takes for a"),
+        (torch.rand(3, 17), {1: Size("width", 8, 64, step=8)}, "is 17 in the example, and width:8..64/8 was declared"),
     ],
 )
 def test_an_example_that_does_not_fit_what_is_declared(
@@ -102,7 +103,8 @@ def test_a_size_in_steps_is_suggested_and_works(tmp_path: Path) -> None:
     assert 'write Size("width", 8, 64, step=8), or width:8..64/8 in --input' in text
     assert "x.shape[1]" in text
     axes[1] = Size("width", 8, 64, step=8)
-    export(tmp_path / "m.pt2", eights, torch.rand(3, 16), dynamic_shapes={"x": axes})
+    done = export(tmp_path / "m.pt2", eights, torch.rand(3, 16), dynamic_shapes={"x": axes})
+    assert done.notes == ("width:8..64/8 was declared, and the program takes 16 to 64 in steps of 8",)
     document = inspection.inspect(str(tmp_path / "m.pt2")).document
     assert ["x", 1, "width"] in document["dimensions"]
 

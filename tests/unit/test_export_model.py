@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from headway_runtime.export import Size, export_model
 from headway_runtime.prepare import inspection, repack
 from headway_runtime.program import load_program
-from headway_runtime.export import Size, export_model
 
 
 class Pair(torch.nn.Module):

@@ -118,7 +118,7 @@ def _export(
     golden = [specs.read(file, described) for file in files]
     wanted = count if count is not None else 0 if files else 2
     golden += specs.samples(described, wanted, limits, random)
-    return export_module(module, example, out, shapes, given, golden)
+    return export_module(module, example, out, shapes, given, golden, generated=not files)
 
 
 def _annotate(

@@ -91,13 +91,14 @@ def _answered(pod: proof.Opened, name: str, samples: Sequence[Inputs] | None) ->
 def _run(program: Program, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     try:
         refused = program.check(program.bind([tensor.shape for tensor in inputs]))
-        if refused is not None:
-            raise ExportError(f"a sample does not fit the program: {refused}")
-        return tuple(tensor.cpu() for tensor in program.run(inputs))
     except ShapeError as error:
-        raise ExportError(f"a sample does not fit the program: {error}") from None
-    except RuntimeError as error:
-        raise ExportError(f"the program fails on a sample: {error}") from None
+        refused = str(error)
+    if refused is not None:
+        raise ExportError(f"a sample does not fit the program: {refused}")
+    try:
+        return tuple(tensor.cpu() for tensor in program.run(inputs))
+    except Exception as error:  # whatever an operator raises: an index, a shape, memory
+        raise ExportError(f"the program fails on a sample: {type(error).__name__}: {error}") from error
 
 
 def _proven(file: Path, path: Path, program: str | None, tolerance: Tolerance) -> Exported:

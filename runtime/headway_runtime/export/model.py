@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from headway_runtime import parity
 from headway_runtime.export import eager, facts, proof, sizes
 from headway_runtime.export.eager import Inputs
 from headway_runtime.export.errors import ExportError, explain
@@ -71,11 +72,15 @@ def export(
     dynamic_shapes: Shapes,
     given: Facts,
     samples: Sequence[Inputs] | None,
+    *,
+    generated: bool = False,
 ) -> Exported:
-    """As :func:`export_model`, with the facts as one value."""
+    """As :func:`export_model`, with the facts as one value. ``generated`` samples that the program turns out not to
+    take are left out.
+    """
     _check_mode(module)
     call, names = eager.bind(module, example_inputs)
-    sizes.check(dynamic_shapes, example_inputs)
+    declared = sizes.check(dynamic_shapes, example_inputs)
     notes: list[str] = []
     program = _traced(module, call, example_inputs, dynamic_shapes)
     arguments = eager.output_arguments(program)
@@ -89,13 +94,16 @@ def export(
     if samples is None and facts.size_of(recorded) > golden.MAX_BYTES:
         notes.append("the example inputs and their answers are larger than 4 MB, so no golden sample is recorded")
         recorded = []
-    extra = _extra(program, example_inputs, dynamic_shapes, given, recorded)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".headway-export-", dir=path.parent) as folder:
         file = Path(folder) / path.name
-        program.example_inputs = None  # they would be saved as a pickle; the samples say more
-        torch.export.save(program, file, extra_files=extra)
+        _save(program, file, _extra(example_inputs, dynamic_shapes, given, recorded))
         with proof.opened(file) as pod:
+            notes += sizes.narrowed(declared, pod.program)
+            fitting = [s for s in recorded if parity.refused(pod.program, pod.layout, s) is None]
+            if generated and len(fitting) < len(recorded):
+                recorded = fitting
+                _save(program, file, _extra(example_inputs, dynamic_shapes, given, recorded))
             first = recorded[0] if recorded else answered(example_inputs)
             more = [answered(dict(zip(names, inputs, strict=True))) for inputs in _batches(pod, first.inputs)]
             runs = [first, *recorded[1:], *more]
@@ -103,6 +111,11 @@ def export(
             if pod.layout.reason is not None:
                 notes.append(f"pods run one request at a time: {pod.layout.reason}")
         return finish(file, path, len(recorded), len(runs), largest, notes)
+
+
+def _save(program: torch.export.ExportedProgram, file: Path, extra: dict[str, str]) -> None:
+    program.example_inputs = None  # they would be saved as a pickle; the samples say more
+    torch.export.save(program, file, extra_files=extra)
 
 
 def finish(file: Path, path: Path, samples: int, runs: int, largest: float, notes: Sequence[str]) -> Exported:
@@ -137,9 +150,7 @@ def _traced(module: torch.nn.Module, call: Any, inputs: Inputs, shapes: Shapes) 
         raise explain(error) from error
 
 
-def _extra(
-    program: torch.export.ExportedProgram, inputs: Inputs, shapes: Shapes, given: Facts, recorded: Sequence[Sample]
-) -> dict[str, str]:
+def _extra(inputs: Inputs, shapes: Shapes, given: Facts, recorded: Sequence[Sample]) -> dict[str, str]:
     document = {
         "torch": torch.__version__.partition("+")[0],
         "device": next((tensor.device.type for tensor in inputs.values()), "cpu"),

@@ -8,6 +8,7 @@ import torch
 
 from headway_runtime.export.errors import ExportError
 from headway_runtime.prepare.record import is_dimension_name
+from headway_runtime.program import Program
 
 Shapes = Mapping[str, Mapping[int, "Size"]]
 
@@ -39,6 +40,16 @@ class Size:
         """Whether an axis may have this size."""
         return self.min <= size and (self.max is None or size <= self.max) and size % self.step == 0
 
+    @property
+    def highest(self) -> int | None:
+        """The largest size that it holds."""
+        return None if self.max is None else self.max // self.step * self.step
+
+    @property
+    def least_traced(self) -> int:
+        """The least size of an example: torch takes one row, or one step, for a constant."""
+        return max(2, self.min, 2 * self.step if self.step > 1 else 2)
+
     def dimension(self) -> Any:
         """As a ``torch.export.Dim``, or a multiple of one."""
         name = self.name.replace("-", "_")
@@ -64,9 +75,9 @@ def check(shapes: Shapes, examples: Mapping[str, torch.Tensor]) -> dict[str, Siz
                     f"input {name} has {len(shape)} axes in the example, so none is number {axis} ({size})"
                 )
             where = f"axis {axis} ({size.name}) of input {name}"
-            if shape[axis] < 2:
+            if shape[axis] < size.least_traced:
                 text = f"{where} is {shape[axis]} in the example, which torch.export takes for a constant"
-                raise ExportError(f"{text}; make it 2 or more there (the program then takes {size.min} all the same)")
+                raise ExportError(f"{text}; make it {size.least_traced} or more there ({size} holds all the same)")
             if not size.holds(shape[axis]):
                 raise ExportError(f"{where} is {shape[axis]} in the example, and {size} was declared")
             first = found.setdefault(size.name, (shape[axis], where))
@@ -75,3 +86,13 @@ def check(shapes: Shapes, examples: Mapping[str, torch.Tensor]) -> dict[str, Siz
                     f"{where} is {shape[axis]} in the example, but {first[1]} is {first[0]}; they have one name"
                 )
     return sizes
+
+
+def narrowed(declared: Mapping[str, Size], program: Program) -> list[str]:
+    """Where tracing found that the program takes less than was declared, in words."""
+    return [
+        f"{size} was declared, and the program takes {program.range(name)}"
+        for name, size in declared.items()
+        if (found := program.dimensions.get(name)) is not None
+        and (max(size.min, 1 if size.step == 1 else size.step) < found.min or found.max != size.highest)
+    ]

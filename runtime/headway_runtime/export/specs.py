@@ -107,12 +107,12 @@ def tracing_sizes(sizes: Mapping[str, Size]) -> dict[str, int]:
     """Sizes to trace with: 2 or more, small, and different from each other where that is possible."""
     chosen: dict[str, int] = {}
     for number, size in enumerate(sizes.values()):
-        least = max(2, size.min)
-        candidates = [n for n in (3 + 2 * number, *range(3, 64)) if size.holds(n) and n >= least]
-        candidates += [n for k in range(8) if size.holds(n := (-(-least // size.step) + k) * size.step) and n >= least]
-        if not candidates:
-            raise ExportError(f"{size} holds no size of 2 or more; write a fixed number instead")
-        chosen[size.name] = next((n for n in candidates if n not in chosen.values()), candidates[0])
+        first = -(-size.least_traced // size.step)  # in steps
+        steps = (3 + 2 * number, *range(first, first + 64))
+        fitting = [n for k in steps if size.holds(n := k * size.step) and n >= size.least_traced]
+        if not fitting:
+            raise ExportError(f"{size} holds no size of {size.least_traced} or more; write a fixed number instead")
+        chosen[size.name] = next((n for n in fitting if n not in chosen.values()), fitting[0])
     return chosen
 
 

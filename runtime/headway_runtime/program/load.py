@@ -89,6 +89,10 @@ class Program:
         """Shape in words: ``[batch, sequence]``."""
         return self._dimensions.describe(spec)
 
+    def range(self, name: str) -> str:
+        """What a dimension may be, in words: ``1 to 64``."""
+        return self._dimensions.range(name)
+
     def run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Run once, in inference mode. Inputs and outputs are flat, in the order of ``inputs`` and ``outputs``.
 
