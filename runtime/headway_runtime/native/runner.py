@@ -20,6 +20,8 @@ from headway_runtime.program.errors import ProgramError
 
 Check = Callable[[Sequence[Sequence[int]]], Any]
 
+_MAX_ADMITTED = 4096
+
 
 class NativeMachine:
     """Has the interface of the register machine. ``check`` raises for shapes that the program does not allow."""
@@ -31,10 +33,15 @@ class NativeMachine:
         self._weights = weights  # the library has their addresses and owns none of them
         self._dtypes = dtypes
         self._check = check
+        self._admitted: set[tuple[torch.Size, ...]] = set()  # a pod runs few shapes, each of them often
 
     def call(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Run once. Raises ShapeError, TypeError for another element type, RuntimeError from the library."""
-        self._check([value.shape for value in values])
+        shapes = tuple([value.shape for value in values])
+        if shapes not in self._admitted:
+            self._check(shapes)
+            if len(self._admitted) < _MAX_ADMITTED:
+                self._admitted.add(shapes)
         for value, dtype in zip(values, self._dtypes, strict=True):
             if value.dtype is not dtype:
                 raise TypeError(f"an input has element type {value.dtype}, the program was compiled for {dtype}")

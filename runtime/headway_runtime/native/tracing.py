@@ -43,23 +43,22 @@ class _Builder(Builder):
     def _step(self, item: Mapping[str, Any]) -> Callable[..., Any]:
         if item["op"] != "cond":
             return super()._step(item)
-        if_true, if_false = (self._branch(branch) for branch in item["branches"])
-        return _Cond(if_true, if_false)
+        if_true, if_false = (_graph(self._branch(b), len(b["inputs"])) for b in item["branches"])
+        return lambda predicate, *operands: torch.cond(predicate, if_true, if_false, operands)
 
     def _inner(self) -> Builder:
         return _Builder(self._function, self._constant)
 
 
-class _Cond:
-    """``torch.cond`` over two machines."""
-
-    def __init__(self, if_true: Machine, if_false: Machine) -> None:
-        self._if_true = if_true
-        self._if_false = if_false
-
-    def __call__(self, predicate: Any, *operands: Any) -> tuple[Any, ...]:
-        answers = torch.cond(predicate, self._if_true.call, self._if_false.call, operands)
-        return tuple(answers)
+def _graph(machine: Machine, inputs: int) -> torch.fx.GraphModule:
+    """A branch as a graph of its calls: ``torch.cond`` reads the Python code of its branches, and that of the machine
+    is beyond it.
+    """
+    graph = torch.fx.Graph()
+    tracer = torch.fx.proxy.GraphAppendingTracer(graph)
+    values = [torch.fx.Proxy(graph.placeholder(f"x{number}"), tracer) for number in range(inputs)]
+    graph.output(tuple(result.node for result in machine.call(*values)))
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
 
 
 class Traceable(torch.nn.Module):  # type: ignore[misc]  # torch is not typed
@@ -103,7 +102,6 @@ class Trace:
 
 def trace(directory: Path, document: Mapping[str, Any], program: Program, sizes: Sizes) -> Trace:
     """Record the program with example inputs of these sizes. Raises CompileError."""
-    module = Traceable(directory, document).eval()
     shapes = program.input_shapes(sizes)
     example = tuple(
         torch.zeros(shape, dtype=BY_PROTOCOL[spec.datatype]) for spec, shape in zip(program.inputs, shapes, strict=True)
@@ -111,6 +109,7 @@ def trace(directory: Path, document: Mapping[str, Any], program: Program, sizes:
     known: dict[str, Any] = {}
     axes = tuple(_axes(spec.shape, document["symbols"], known) for spec in program.inputs)
     try:
+        module = Traceable(directory, document).eval()
         with torch.no_grad():
             exported = torch.export.export(module, example, dynamic_shapes=(axes,), strict=False)
     except Exception as error:
