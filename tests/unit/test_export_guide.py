@@ -2,8 +2,9 @@
 
 import json
 import re
+import shlex
+import sys
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from headway_api.types import Batching, Spec
 from headway_runtime.buckets import resolve_buckets
 from headway_runtime.cli import app
+from headway_runtime.parity import load_golden
 from headway_runtime.prepare import run
 from headway_runtime.program import Program, load_program
 from typer.testing import CliRunner
@@ -27,20 +29,43 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the page's two programs have run, one after the other, as a reader would."""
+    """Where the page's commands and programs have run, one after the other, as a reader would."""
     where = tmp_path_factory.mktemp("guide")
-    names: dict[str, Any] = {"__name__": "guide"}
+    code, function, plain = blocks("python")
+    (where / "model.py").write_text(code)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(where)
-        for block in blocks("python"):
-            exec(block, names)
+        patch.setattr("sys.path", [str(where), *sys.path])
+        exporting, naming = commands("export")
+        (where / "exported.txt").write_text(headway(exporting))
+        (where / "sentiment.pt2").rename(where / "by-command.pt2")
+        exec(code + function + plain, {"__name__": "guide"})
+        headway(naming)
     return where
 
 
-def inspected(file: Path) -> str:
-    result = CliRunner().invoke(app, ["inspect", str(file)])
+def commands(name: str) -> list[str]:
+    """The one-line commands `headway NAME …` of the shell blocks."""
+    return [line for block in blocks("sh") for line in block.splitlines() if line.startswith(f"headway {name} ")]
+
+
+def headway(command: str) -> str:
+    """What a command prints."""
+    result = CliRunner().invoke(app, shlex.split(command)[1:])
     assert result.exit_code == 0, result.output
-    return re.sub(r"torch [0-9.]+", "torch VERSION", result.output.replace(f"{file.parent}/", ""))
+    return result.output
+
+
+def steady(text: str) -> str:
+    """Without what differs from one torch, or one run, to the next."""
+    text = re.sub(r"torch [0-9.]+", "torch VERSION", text)
+    text = re.sub(r"sha256:[0-9a-f]{64}", "sha256:DIGEST", text)
+    text = re.sub(r"difference [0-9.e-]+", "difference D", text)
+    return re.sub(r"[0-9][0-9,]* bytes(?! of)", "N bytes", text).strip()
+
+
+def inspected(file: Path) -> str:
+    return headway(f"headway inspect {file}").replace(f"{file.parent}/", "")
 
 
 def loaded(file: Path, batching: Batching) -> Program:
@@ -53,8 +78,14 @@ def loaded(file: Path, batching: Batching) -> Program:
 
 
 def test_inspect_says_what_the_page_shows(folder: Path) -> None:
-    (shown,) = blocks("text")
-    assert inspected(folder / "sentiment.pt2").strip() == re.sub(r"torch [0-9.]+", "torch VERSION", shown).strip()
+    _, shown = blocks("text")
+    found = inspected(folder / "by-command.pt2").replace("by-command", "sentiment")
+    assert steady(found) == steady(shown)
+
+
+def test_export_says_what_the_page_shows(folder: Path) -> None:
+    shown, _ = blocks("text")
+    assert steady((folder / "exported.txt").read_text()) == steady(shown)
 
 
 def test_the_manifest_fits_the_program(folder: Path) -> None:
@@ -66,12 +97,18 @@ def test_the_manifest_fits_the_program(folder: Path) -> None:
 
 def test_a_plain_export_is_named_by_place_and_by_the_manifest(folder: Path) -> None:
     text = inspected(folder / "plain.pt2")
-    assert "ids: int64 [ids.0, ids.1]" in text
-    assert "output_0: float32 [ids.0, 2]" in text
+    assert "ids: int64 [batch, ids.1]" in text
+    assert "output_0: float32 [batch, 2]" in text
     unnamed = loaded(folder / "plain.pt2", Batching())
     assert (unnamed.batch, list(unnamed.dimensions)) == ("batch", ["batch", "ids.1"])
     named = loaded(folder / "plain.pt2", Batching.model_validate(yaml.safe_load(blocks("yaml")[1])["batching"]))
     assert list(named.dimensions) == ["batch", "sequence"]
+
+
+def test_a_plain_export_is_named_and_made_golden_by_the_command(folder: Path) -> None:
+    program = loaded(folder / "named.pt2", Batching())
+    assert (list(program.dimensions), [o.name for o in program.outputs]) == (["batch", "sequence"], ["score"])
+    assert len(load_golden(folder / "named", None).samples) == 1
 
 
 def test_the_request_is_answered(folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""The reference pages of the record and of the report name every field, and none that does not exist."""
+
+import json
+import re
+from pathlib import Path
+
+from headway_runtime.prepare import record
+from headway_runtime.prepare.report import describe
+from headway_runtime.prepare.signatures.keys import generate, parse_public_key
+from headway_runtime.prepare.signatures.trust import Trust
+from headway_runtime.prepare.signatures.verify import sign_statement, signature_file
+
+from tests.unit.small_models import Encoder, export
+
+PAGES = Path(__file__).resolve().parents[2] / "docs/reference"
+
+
+def named(text: str) -> set[str]:
+    """The words in code in the first column of the tables."""
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return {name for cell in rows for name in re.findall(r"`(\w+)`", cell)}
+
+
+def test_the_records_page_names_every_field_and_its_example_is_a_record() -> None:
+    page = (PAGES / "record.md").read_text()
+    assert named(page) == {*record._READERS, "version"}
+    (example,) = re.findall(r"^```json\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    assert record.parse(example.encode()).facts().keys() < json.loads(example).keys()
+    for number in (record.MAX_LABELS, record.MAX_TEXT, record.MAX_FACTS, record.MAX_BYTES >> 20):
+        assert f"{number:,}" in page
+
+
+def test_the_reports_page_names_every_key(tmp_path: Path) -> None:
+    path = export(Encoder, tmp_path / "m.pt2")
+    key = generate()
+    signature_file(path).write_bytes(sign_statement(path, key, torch="2.15.0"))
+    trust = Trust(True, (parse_public_key(key.public_pem(), "k.pub"),))
+    report = json.loads(describe(path, trust).to_json())
+    assert report["accepted"], report
+    page = (PAGES / "inspect.md").read_text()
+    whole, program = page.split("A program:")
+    assert named(whole) == report.keys()
+    assert named(program) == report["programs"][0].keys()
+    for key_ in (*report["signature"], *report["programs"][0]["dimensions"]["batch"]):
+        assert f"`{key_}`" in page
