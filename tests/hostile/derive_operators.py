@@ -48,7 +48,7 @@ FAMILIES: dict[str, str] = {
         sspaddmm ^smm$ ^(ccol_|col_|crow_|row_)?indices$ ^values$ _packed pack_
     """,
     "reaches into storage or metadata": r"""
-        storage ^set_ ^_set resize functional_tensor pin_memory is_pinned record_stream reshape_alias _version
+        storage ^set_ ^set$ ^_set resize functional_tensor pin_memory is_pinned record_stream reshape_alias _version
         ^data$ _lazy _sync rename names is_set_to swap_
     """,
     "asks about a tensor instead of computing": r"""
@@ -93,6 +93,34 @@ ALLOWED: dict[str, str] = {
     "aten.dropout.default": "in inference form only (preconditions)",
     "aten.lstm.input": "in inference form, the number of weights checked (preconditions)",
     "aten.gru.input": "in inference form, the number of weights checked (preconditions)",
+    "aten.rnn_tanh.input": "in inference form, the number of weights checked (preconditions)",
+    "aten.rnn_relu.input": "in inference form, the number of weights checked (preconditions)",
+    **{
+        f"aten.{cell}.default": "one step of a recurrent network; sizes checked before the call (guarded)"
+        for cell in ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+    },
+    **{
+        f"aten.{name}.default": "in inference form only (preconditions)"
+        for name in ("dropout_", "feature_dropout", "feature_dropout_", "alpha_dropout", "feature_alpha_dropout")
+    },
+    **{
+        f"aten.{name}": "recommenders; indices and offsets checked before the call (guarded)"
+        for name in (
+            "embedding_bag.default",
+            "embedding_bag.padding_idx",
+            "_embedding_bag.default",
+            "_embedding_bag_forward_only.default",
+        )
+    },
+    **{
+        f"aten.{name}.default": "what torch.fft becomes in decomposed programs; sizes checked before the call (guarded)"
+        for name in ("_fft_r2c", "_fft_c2r", "_fft_c2c")
+    },
+    "aten._weight_norm.default": "parametrised convolutions of speech models; sizes checked (guarded)",
+    "aten._weight_norm_interface.default": "the same in decomposed programs; sizes checked (guarded)",
+    "aten._unique2.default": "what torch.unique becomes",
+    "aten._assert_async.default": "an assertion",
+    "aten._assert_async.msg": "an assertion",
     "aten.scaled_dot_product_attention.default": "attention; dropout must be 0 (preconditions)",
     "aten.lift_fresh_copy.default": "what a tensor literal in forward becomes",
     "aten._unsafe_view.default": "a view in decomposed programs; tracked as one",

@@ -20,6 +20,9 @@ MIN_STEP = 1e-4
 MAX_RNN_LAYERS = 64
 MAX_POWER = 1 << 16
 
+DROPOUTS = ("dropout", "dropout_", "feature_dropout", "feature_dropout_", "alpha_dropout", "feature_alpha_dropout")
+"""Operators that hand back their first argument when they do not train."""
+
 Arguments = Mapping[str, Any]
 Check = Callable[[Arguments], None]
 
@@ -107,7 +110,11 @@ _SIZE_WORDS = """
     output_padding scale_factors scales scales_d scales_h scales_w offset diagonal sections chunks
 """
 _SIZES = frozenset(_SIZE_WORDS.split())
-_SIZES_OF = {"tile": _SIZES | {"dims"}, **dict.fromkeys(["_convolution", "convolution"], _SIZES | {"stride"})}
+_SIZES_OF = {
+    "tile": _SIZES | {"dims"},
+    "scalar_tensor": _SIZES - {"s"},  # its value
+    **dict.fromkeys(["_convolution", "convolution"], _SIZES | {"stride"}),
+}
 # These only look at what is there.
 _VIEWS = {"view", "reshape", "_unsafe_view", "unflatten", "unfold", "sum_to_size", "_assert_tensor_metadata"}
 
@@ -139,10 +146,12 @@ def _small_power(args: Arguments) -> None:
 CHECKS: dict[str, Check] = {
     "aten.batch_norm.default": _not_training("training"),
     "aten.instance_norm.default": _instance_norm,
-    "aten.dropout.default": _not_training("train"),
+    **{f"aten.{name}.default": _not_training("train") for name in DROPOUTS},
     "aten.scaled_dot_product_attention.default": _no_dropout,
     "aten.lstm.input": _recurrent(2),
     "aten.gru.input": _recurrent(0),
+    "aten.rnn_tanh.input": _recurrent(0),
+    "aten.rnn_relu.input": _recurrent(0),
     "aten.einsum.default": _einsum,
     "aten.arange.default": _arange,
     "aten.arange.start": _arange,
@@ -156,7 +165,7 @@ CHECKS: dict[str, Check] = {
 def check(name: str, args: Arguments) -> None:
     """Raise a Refusal unless the call of operator ``name`` is in its accepted form."""
     _only_unpinned(args)
-    _bounded_integers(name, args)
     _bounded_sizes(args, _sizes_of(name))
+    _bounded_integers(name, args)
     if name in CHECKS:
         CHECKS[name](args)

@@ -12,20 +12,12 @@ from typing import Any
 import torch
 
 from headway_runtime.prepare import operators
+from headway_runtime.program.guarded_bags import BAGS, need
 
 MAX_SCALE = 10_000.0
 """Of an interpolation: by how much it may enlarge or shrink."""
 
 Operator = Callable[..., Any]
-
-
-class OperatorArgumentError(ValueError):
-    """An operator was called with arguments on which torch would crash."""
-
-
-def _need(holds: bool, what: str) -> None:
-    if not holds:
-        raise OperatorArgumentError(what)
 
 
 def _batch_norm(operator: Operator) -> Operator:
@@ -41,9 +33,9 @@ def _batch_norm(operator: Operator) -> Operator:
         *rest: Any,
         **named: Any,
     ) -> Any:
-        _need(x.dim() >= 2, "batch norm of a tensor with fewer than 2 axes")
+        need(x.dim() >= 2, "batch norm of a tensor with fewer than 2 axes")
         given = [t for t in (weight, bias, mean, variance) if t is not None]
-        _need(all(t.shape == (x.shape[1],) for t in given), f"batch norm of {x.shape[1]} channels with other sizes")
+        need(all(t.shape == (x.shape[1],) for t in given), f"batch norm of {x.shape[1]} channels with other sizes")
         return operator(x, weight, bias, mean, variance, *rest, **named)
 
     return call
@@ -69,13 +61,13 @@ def _recurrent(operator: Operator, gates: int) -> Operator:
         states = [state] if isinstance(state, torch.Tensor) else list(state)
         hidden = states[0].shape[-1] if states[0].dim() == 3 else 0
         directions = 2 if both else 1
-        _need(x.dim() == 3 and hidden > 0 and x.shape[-1] > 0, "a recurrent layer of a tensor without three axes")
+        need(x.dim() == 3 and hidden > 0 and x.shape[-1] > 0, "a recurrent layer of a tensor without three axes")
         rows = x.shape[0 if batch_first else 1]
-        _need(
+        need(
             all(s.shape == (layers * directions, rows, hidden) for s in states), "a recurrent layer with another state"
         )
         everything = [x, *states, *params]
-        _need(
+        need(
             x.is_floating_point() and len({(t.dtype, t.device) for t in everything}) == 1,
             "a recurrent layer of mixed types",
         )
@@ -84,7 +76,7 @@ def _recurrent(operator: Operator, gates: int) -> Operator:
             features = x.shape[-1] if layer == 0 else hidden * directions
             weights = [(gates * hidden, features), (gates * hidden, hidden)]
             expected += (weights + [(gates * hidden,)] * (2 if has_biases else 0)) * directions
-        _need([tuple(p.shape) for p in params] == expected, "a recurrent layer with weights of other sizes")
+        need([tuple(p.shape) for p in params] == expected, "a recurrent layer with weights of other sizes")
         return operator(x, state, params, has_biases, layers, dropout, train, both, batch_first)
 
     return call
@@ -98,7 +90,7 @@ def _truncating_division(operator: Operator) -> Operator:
         kind = torch.result_type(a, b)
         if rounding_mode == "trunc" and kind in {torch.int32, torch.int64}:
             trap = (a == torch.iinfo(kind).min) & (b == -1)
-            _need(not bool(trap.any()), "an integer division that overflows")
+            need(not bool(trap.any()), "an integer division that overflows")
         return operator(a, b, rounding_mode=rounding_mode)
 
     return call
@@ -123,7 +115,7 @@ def _scaled(operator: Operator) -> Operator:
         for name, value in (*zip(order, args, strict=False), *named.items()):
             if name.startswith("scale") and value is not None:
                 scales = value if isinstance(value, (list, tuple)) else [value]
-                _need(all(1 / MAX_SCALE <= s <= MAX_SCALE for s in scales), f"{name} of {scales}")
+                need(all(1 / MAX_SCALE <= s <= MAX_SCALE for s in scales), f"{name} of {scales}")
         return operator(*args, **named)
 
     return call
@@ -133,6 +125,9 @@ GUARDED: dict[str, Callable[[Operator], Operator]] = {
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
     "aten.lstm.input": lambda operator: _recurrent(operator, 4),
     "aten.gru.input": lambda operator: _recurrent(operator, 3),
+    "aten.rnn_tanh.input": lambda operator: _recurrent(operator, 1),
+    "aten.rnn_relu.input": lambda operator: _recurrent(operator, 1),
+    **BAGS,
     **{name: _scaled for name in operators.names() if "upsample_" in name},
     "aten.median.dim": _contiguous,
     "aten.nanmedian.dim": _contiguous,
