@@ -54,7 +54,10 @@ def copied(value: Any) -> Any:
 def test_an_honest_program_gives_the_same_bits_as_torch(name: str, exported: Exported, tmp_path: Path) -> None:
     case = zoo.PROGRAMS[name]
     program = prepared(exported(name), tmp_path / "prepared")
+    loaded = oracle(exported(name))
     for size in (None, *case.batches):
+        if "buffer" in (program.not_batchable or ""):  # torch's keeps its state from one call to the next
+            loaded = oracle(exported(name))
         args = with_batch(case.args, size)
         inputs = tensors((copied(args), dict(case.kwargs)))
         sizes = program.bind([tuple(i.shape) for i in inputs])
@@ -63,7 +66,7 @@ def test_an_honest_program_gives_the_same_bits_as_torch(name: str, exported: Exp
         got = program.run(inputs)
         assert all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True)), "an input was changed"
         with torch.no_grad():
-            expected = tensors(oracle(exported(name))(*copied(args), **case.kwargs))
+            expected = tensors(loaded(*copied(args), **case.kwargs))
         assert len(got) >= len(expected)  # sizes as results are tensors here
         for mine, theirs in zip(got, expected, strict=False):
             assert torch.equal(

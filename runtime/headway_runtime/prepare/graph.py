@@ -30,7 +30,10 @@ _RESULT_KINDS = {"as_tensor": "tensor", "as_sym_int": "int", "as_sym_float": "fl
 # Checks of element types, which export writes after it knew them; the device they name is ours to choose.
 _DROPPED = {"aten._assert_tensor_metadata.default"}
 # In inference form these hand back their first argument unchanged.
-_IDENTITIES = {"aten.dropout.default"}
+_IDENTITIES = {f"aten.{name}.default" for name in preconditions.DROPOUTS}
+
+# Levels of torch.vmap, which only torch's own interpreter keeps track of.
+_VMAP = "torch._functorch.predispatch."
 
 Instruction = dict[str, Any]
 
@@ -43,6 +46,7 @@ class Counter:
     nodes: int = 0
     aliases: writes.Aliases = field(default_factory=writes.Aliases)
     used: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)  # of each canonical value: tensor, int, float, bool
 
     def name(self) -> str:
         self.values += 1
@@ -57,6 +61,7 @@ class Translation:
     depth: int = 0
     scope: dict[str, tuple[str, str]] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
+    autocast: bool = False  # whether the graph runs under an autocast that is on
 
     def define(self, name: str, kind: str, canonical: str | None = None) -> str:
         """Enter a new value. Raises Refusal ``graph.value`` when it exists."""
@@ -65,6 +70,7 @@ class Translation:
             raise Refusal("graph.value", f"{name} is computed twice")
         canonical = canonical or self.counter.name()
         self.scope[name] = (canonical, kind)
+        self.counter.kinds.setdefault(canonical, kind)
         return canonical
 
     def use(self, name: str, kind: str) -> str:
@@ -73,6 +79,12 @@ class Translation:
         if actual != kind:
             raise Refusal("graph.value", f"{name} is {actual or 'not computed here'}, needed as {kind}")
         return canonical
+
+    def operand(self, name: str) -> str:
+        """Canonical name of a value of any kind: torch lists the operands of graphs as tensors, whatever they are."""
+        if name not in self.scope:
+            raise Refusal("graph.value", f"{name} is not computed here")
+        return self.scope[name][0]
 
     def node(self, node: dict[str, Any]) -> None:
         """Translate one node of the file."""
@@ -102,6 +114,8 @@ class Translation:
         self.emit(target, args, {}, out)
 
     def _operator(self, target: str, node: dict[str, Any]) -> None:
+        if target.startswith(_VMAP):
+            raise Refusal("operator.vmap")
         signature = operators.signature(target) if node["target"].startswith("torch.ops.") else None
         if signature is None:
             raise Refusal("operator.unlisted", target)

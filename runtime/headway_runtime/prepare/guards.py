@@ -168,10 +168,14 @@ def _axis(shape: tuple[ex.Expr, ...], attr: str, index: ast.expr) -> ex.Expr:
 
 
 def _input_shape(root: ast.expr, shape_of: Shapes) -> tuple[ex.Expr, ...]:
-    """``L['x']``, ``L['batch']['ids']``, ``L['args'][0]``: the declared shape of that input."""
+    """``L['x']``, ``L['batch']['ids']``, ``L['args'][0]``, ``L['pair'].left``: the declared shape of that input."""
     steps: list[str | int] = []
     node = root
-    while isinstance(node, ast.Subscript):
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        if isinstance(node, ast.Attribute):  # a field of a named tuple or a dataclass; to us, a key like any other
+            steps.append(node.attr)
+            node = node.value
+            continue
         if not isinstance(node.slice, ast.Constant) or type(node.slice.value) not in (str, int):
             raise Refusal("guard.form", _text(root))
         steps.append(node.slice.value)  # type: ignore[arg-type]  # checked in the line above

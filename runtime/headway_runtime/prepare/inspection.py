@@ -140,7 +140,10 @@ def _program(archive: zip_.Archive, name: str, weights: storage.Storage, all_nam
     example, note = samples.read(
         archive,
         f"data/sample_inputs/{name}.pt",
-        leaves=trees.leaves(document["graph_module"]["module_call_graph"][0]["signature"]["in_spec"]),
+        leaves=trees.leaves(
+            document["graph_module"]["module_call_graph"][0]["signature"]["in_spec"],
+            trees.named_tuples(document["graph_module"]),
+        ),
         inputs=draft.document["inputs"],
     )
     extra = record.Record()
@@ -210,8 +213,6 @@ def _check_versions(document: dict[str, Any], name: str) -> None:
     if any(not re.match(r"[a-z_]{1,32}\Z", key) for key in document["opset_version"]):
         raise Refusal("schema.value", sorted(document["opset_version"])[:3]).inside("opset_version").within(name)
     module = document["graph_module"]
-    if module.get("treespec_namedtuple_fields"):
-        raise Refusal("tree.type", "a named tuple").within(name)
     if set(module.get("metadata", {})) - {"custom"}:
         raise (
             Refusal("schema.unknown", sorted(module["metadata"])).inside("metadata").inside("graph_module").within(name)

@@ -48,14 +48,15 @@ def argument_paths(module: dict[str, Any]) -> list[trees.Path]:
     calls = module["module_call_graph"]
     if not calls or calls[0]["fqn"] != "" or not calls[0].get("signature"):
         raise Refusal("graph.signature", "no call signature of the whole module")
+    fields = trees.named_tuples(module)
     for call in calls[1:]:
         if call.get("signature"):
-            trees.leaves(call["signature"]["in_spec"])
-            trees.leaves(call["signature"]["out_spec"])
+            trees.leaves(call["signature"]["in_spec"], fields)
+            trees.leaves(call["signature"]["out_spec"], fields)
     parameters = calls[0]["signature"].get("forward_arg_names")
     for name in parameters or ():
         names.check_value(name)
-    return trees.argument_leaves(calls[0]["signature"]["in_spec"], parameters)
+    return trees.argument_leaves(calls[0]["signature"]["in_spec"], parameters, fields)
 
 
 def define_inputs(
@@ -170,7 +171,7 @@ def collect_outputs(
     specs = signature["output_specs"]
     if len(specs) != len(body["outputs"]):
         raise Refusal("graph.signature", f"{len(specs)} output specs for {len(body['outputs'])} graph outputs")
-    paths = trees.leaves(module["module_call_graph"][0]["signature"]["out_spec"])
+    paths = trees.leaves(module["module_call_graph"][0]["signature"]["out_spec"], trees.named_tuples(module))
     user = iter(paths)
     outputs: list[dict[str, Any]] = []
     mutated: set[str] = set()

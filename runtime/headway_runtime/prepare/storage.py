@@ -66,7 +66,9 @@ class Storage:
             if self.boolean.setdefault(record, tensor.dtype == "bool") != (tensor.dtype == "bool"):
                 raise Refusal("tensor.bool", use.name)
             users[record] = users.get(record, 0) + 1
-            table.append((_row(use, tensor, self.archive.entries[record].size, draft), record))
+            row = _row(use, tensor, self.archive.entries[record].size, draft)
+            row["gradient"] = use.kind == "parameter" and payload["tensor_meta"]["requires_grad"]
+            table.append((row, record))
         for row, record in table:
             if row["written"] and users[record] > 1:
                 raise Refusal("write.shared", row["name"])

@@ -11,6 +11,15 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
+from headway_runtime.program.control import Autocast, Cond, Map, Scan
+
+_CONTROL: dict[str, Callable[..., Callable[..., Any]]] = {
+    "autocast": Autocast,
+    "cond": Cond,
+    "map": Map,
+    "scan": Scan,
+}
+
 Getter = Callable[[list[Any]], tuple[Any, ...]]
 Out = int | None | tuple[Any, ...]
 Step = tuple[Callable[..., Any], Getter, Out, tuple[int, ...]]
@@ -114,9 +123,9 @@ class Builder:
 
     def _step(self, item: Mapping[str, Any]) -> Callable[..., Any]:
         """What an instruction calls: an operator, or the graphs that it carries."""
-        if item["op"] == "cond":
-            return _Cond(*(self._branch(b) for b in item["branches"]))
-        return self._function(item["op"])
+        if item["op"] not in _CONTROL:
+            return self._function(item["op"])
+        return _CONTROL[item["op"]](*(self._branch(b).call for b in item["branches"]))
 
     def _branch(self, branch: Mapping[str, Any]) -> Machine:
         builder = self._inner()
@@ -152,17 +161,6 @@ class Builder:
         if isinstance(out, list):
             return tuple(self._out(o) for o in out)
         return None if out is None else self.value(out)
-
-
-class _Cond:
-    """``torch.cond``: one of two graphs, by a predicate of one element."""
-
-    def __init__(self, if_true: Machine, if_false: Machine) -> None:
-        self._if_true = if_true
-        self._if_false = if_false
-
-    def __call__(self, predicate: Any, *operands: Any) -> tuple[Any, ...]:
-        return (self._if_true if bool(predicate) else self._if_false).call(*operands)
 
 
 class _Named:

@@ -15,13 +15,19 @@ from headway_runtime.program.datatypes import TORCH
 
 
 def open_weights(path: Path, table: list[dict[str, Any]], device: torch.device) -> dict[str, torch.Tensor]:
-    """Tensors by value name (``w0``, …), shapes and element types as the table says."""
+    """Tensors by value name (``w0``, …), shapes and element types as the table says.
+
+    A parameter says that it wants a gradient where the author's did. None is ever computed, but torch's kernels ask: a
+    matrix product folds its axes otherwise, and rounds otherwise, with a weight that wants one.
+    """
     everything = _map(path)
     tensors: dict[str, torch.Tensor] = {}
     for row in table:
         record = everything[row["offset"] : row["offset"] + row["bytes"]].view(TORCH[row["dtype"]])
         tensor = record.as_strided(row["shape"], row["stride"], record.storage_offset() + row["start"])
-        tensors[row["value"]] = tensor if device.type == "cpu" else tensor.to(device)
+        tensor = tensor if device.type == "cpu" else tensor.to(device)
+        wants = row["gradient"] and (tensor.is_floating_point() or tensor.is_complex())
+        tensors[row["value"]] = tensor.detach().requires_grad_(wants)  # of itself, and not as a view of the mapping
     return tensors
 
 

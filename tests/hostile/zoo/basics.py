@@ -1,46 +1,13 @@
-"""Honest programs, exported as their authors would, each for one thing that real models do.
+"""Small programs, each for one thing that real models do; and what is refused, each for its rule."""
 
-`PROGRAMS` must be accepted, with the same bits as `torch.export.load(...).module()`; `REFUSED` must be refused, each
-for its rule.
-"""
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the quantized_decomposed operators
 from torch import nn
-from torch.export import Dim
 
-BATCH = Dim("batch", min=1, max=64)
-SEQUENCE = Dim("sequence", min=2, max=64)
-AUTO = Dim.AUTO
-
-
-@dataclass(frozen=True)
-class Case:
-    """`shapes` are further input shapes to compare at, by replacing the dynamic axes of the example (first axis of
-    each input).
-    """
-
-    make: Callable[[], nn.Module]
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    dynamic: Any = None
-    batches: tuple[int, ...] = ()
-    decompose: bool = False
-
-    def export(self, path: Path) -> None:
-        torch.manual_seed(3)
-        with torch.no_grad():
-            program = torch.export.export(
-                self.make(), self.args, dict(self.kwargs), dynamic_shapes=self.dynamic, strict=False
-            )
-            if self.decompose:
-                program = program.run_decompositions()
-        torch.export.save(program, path)
+from tests.hostile.zoo.case import AUTO, BATCH, SEQUENCE, Case
 
 
 class Mlp(nn.Module):
@@ -222,23 +189,6 @@ class Collected(nn.Module):
         return (x + xs[0] + xs[1]) * more["scale"]
 
 
-def bert() -> nn.Module:
-    from transformers import BertConfig, BertModel
-
-    config = BertConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    return BertModel(config).eval()
-
-
-def gpt2() -> nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(vocab_size=50, n_embd=16, n_layer=1, n_head=2, n_positions=32, use_cache=False)
-    return GPT2LMHeadModel(config).eval()
-
-
-TEXT = {0: BATCH, 1: SEQUENCE}
-IDS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 0]])
-
 PROGRAMS: dict[str, Case] = {
     "mlp": Case(Mlp, (torch.randn(4, 16),), dynamic=({0: BATCH},), batches=(1, 7)),
     "mlp_static": Case(Mlp, (torch.randn(4, 16),)),
@@ -262,8 +212,6 @@ PROGRAMS: dict[str, Case] = {
     "spectrum": Case(Spectrum, (torch.randn(2, 64),), dynamic=({0: BATCH},), batches=(3,)),
     "resized": Case(Resized, (torch.randn(2, 3, 8, 8),), dynamic=({0: BATCH},), batches=(3,)),
     "einsum": Case(Einsum, (torch.randn(2, 3, 4), torch.randn(2, 4, 5)), dynamic=({0: BATCH},) * 2, batches=(3,)),
-    "bert": Case(bert, (IDS, (IDS > 0).long()), dynamic={"input_ids": TEXT, "attention_mask": TEXT}),
-    "gpt2": Case(gpt2, (IDS,), dynamic={"input_ids": TEXT}),
 }  # fmt: skip
 
 
@@ -331,7 +279,7 @@ REFUSED: dict[str, tuple[Case, str]] = {
     "training_batch_norm": (Case(lambda: Cnn().train(), (torch.randn(2, 3, 16, 16),)), "operator.training"),
     "active_dropout": (Case(lambda: nn.Dropout(0.5).train(), (torch.randn(4),)), "operator.training"),
     "noise": (Case(Noise, (torch.randn(4),)), "operator.unlisted"),
-    "loop": (Case(Loop, (torch.randn(4),)), "operator.unlisted"),
+    "loop": (Case(Loop, (torch.randn(4),)), "operator.loop"),
     "writes_parameter": (Case(WritesParameter, (torch.randn(3),)), "write.parameter"),
     "one_name_twice": (Case(OneNameTwice, ({"a": {"b": torch.ones(2)}, "a.b": torch.ones(2)},)), "name.twice"),
     "one_output_twice": (Case(OneOutputTwice, (torch.ones(2),)), "name.twice"),
