@@ -32,7 +32,6 @@ FORBIDDEN: dict[str, Callable[[], object]] = {
     "read a file of the system": lambda: Path("/etc/passwd").read_text(),
     "read the cold configuration": lambda: Path("/etc/headway/model/config.json").read_text(),
     "list the root folder": lambda: os.listdir("/"),
-    "read another process": lambda: Path("/proc/1/cmdline").read_bytes(),
     "run a program": lambda: subprocess.run(["/bin/true"], check=True),
     "start a process": fork,
     "connect": connect,

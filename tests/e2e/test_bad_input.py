@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster_access import Object
+from tests.e2e import untrusted
+from tests.e2e.cluster_access import Object, conditions
 from tests.e2e.platform import BUCKET, CREDENTIALS, Platform, publish
-from tests.e2e.small import Small, small_world
+from tests.e2e.small import Small, export, small_world
 
 NAMESPACE = "headway-bad-input"
 SECRET = "AWS_SECRET_ACCESS_KEY"
@@ -19,13 +20,21 @@ SECRET = "AWS_SECRET_ACCESS_KEY"
 def world(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
     directory: Path = tmp_path_factory.mktemp("small")
     with small_world(platform, NAMESPACE, directory) as small:
-        text = directory / "notes.pt2"
-        text.write_text("this is not an archive")
-        publish(platform, NAMESPACE, {"small/notes.pt2": text})
+        publish(platform, NAMESPACE, {f"small/{path.name}": path for path in _files(directory)})
         right = platform.access.get(NAMESPACE, "secret", CREDENTIALS)["data"]
         wrong: Object = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "wrong", "namespace": NAMESPACE}}
         platform.access.apply({**wrong, "data": {**right, SECRET: "d3Jvbmc="}})
         yield small
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    text = directory / "notes.pt2"
+    text.write_text("this is not an archive")
+    yield text
+    honest = export(directory, 1)
+    yield untrusted.with_wrong_answers(honest, directory / "wrong-answers.pt2")
+    yield untrusted.with_wrong_shape(honest, directory / "wrong-shape.pt2")
+    yield untrusted.hungry(directory / "hungry.pt2")
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,34 @@ CASES = {
         "OutOfMemory",
         ("limits.memory",),
     ),
+    "program that the archive does not have": Case(
+        {"artifact": {"program": "decoder"}},
+        "ArtifactVerified",
+        "UnknownProgram",
+        ("spec.artifact.program", "decoder", "model"),
+    ),
+    "shapes that are not so": Case(
+        {"artifact": {"uri": f"s3://{BUCKET}/small/wrong-shape.pt2"}},
+        "ArtifactVerified",
+        "ShapeMismatch",
+        ("[4, 5]", "[4, 4]"),
+    ),
+    "largest bucket beyond the pod's memory": Case(
+        {
+            "artifact": {"uri": f"s3://{BUCKET}/small/hungry.pt2"},
+            "batching": {"shapeBuckets": {"batch": [1, 32]}},
+            "template": {"resources": {"limits": {"memory": "1Gi"}}},
+        },
+        "Accepted",
+        "WillNotFit",
+        ("batch=32", "1.0 GiB", "spec.template.resources.limits.memory", "shapeBuckets"),
+    ),
+    "golden answers that are not reproduced": Case(
+        {"artifact": {"uri": f"s3://{BUCKET}/small/wrong-answers.pt2"}},
+        "UpToDate",
+        "ParityFailed",
+        ("spec.verification", "onMismatch: Warn"),
+    ),
     "bucket outside the program's range": Case(
         {"batching": {"shapeBuckets": {"batch": [1, 64]}}},
         "Accepted",
@@ -86,3 +123,15 @@ def test_a_bad_change_is_named_and_the_version_that_served_goes_on(world: Small,
         world.wait("Ready", "UpToDate", "Accepted", "ArtifactVerified", "Routed")
     assert not traffic.failures, traffic.failures[:3]
     assert world.revision("Stable") == stable
+
+
+def test_golden_answers_that_are_not_reproduced_may_be_served_by_consent_and_are_said(world: Small) -> None:
+    world.apply(artifact={"uri": f"s3://{BUCKET}/small/wrong-answers.pt2"}, verification={"onMismatch": "Warn"})
+    resource = world.wait("Ready", "UpToDate", "Routed")
+    ready = conditions(resource)["Ready"]
+    assert ready["reason"] == "AnswersDiffer"
+    assert f"answers of revision {world.revision('Stable')} differ" in ready["message"]
+    (shown,) = resource["status"]["revisions"]
+    assert shown["parity"] == "Differs"
+    world.apply()
+    world.wait("Ready", "UpToDate", "Routed")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from headway_runtime.export import Size, export_model
 from headway_runtime.prepare.signatures.keys import PrivateKey
 from headway_runtime.prepare.signatures.verify import sign_statement, signature_file
 
@@ -38,6 +39,19 @@ def with_wrong_answers(honest: Path, path: Path) -> Path:
     return archives.write(path, archives.altered(archives.read(honest), alter, RECORD))
 
 
+def with_wrong_shape(honest: Path, path: Path) -> Path:
+    """The program, which computes four numbers a row, said to give five. Its samples would contradict that."""
+    entries = archives.altered(archives.read(honest), lambda record: record.update(samples=[]), RECORD)
+
+    def alter(program: Any) -> None:
+        graph = program["graph_module"]["graph"]
+        output = graph["tensor_values"][graph["outputs"][0]["as_tensor"]["name"]]
+        output["sizes"][1] = {"as_int": 5}
+        output["strides"][0] = {"as_int": 5}
+
+    return archives.write(path, archives.altered(entries, alter))
+
+
 class Hungry(torch.nn.Module):
     """FP32 [batch, FEATURES] -> FP32 [batch, 4]; needs 67 MB for each row while it runs, and nothing afterwards."""
 
@@ -47,9 +61,11 @@ class Hungry(torch.nn.Module):
         return (fours[:, :, None] * fours[:, None, :]).sum((1, 2))[:, None].expand(-1, 4).clone()
 
 
-def example() -> dict[str, torch.Tensor]:
-    """What `Hungry` is exported with."""
-    return {"x": torch.zeros(2, FEATURES)}
+def hungry(path: Path) -> Path:
+    """`Hungry`, for a batch of 1 to 32."""
+    inputs = {"x": torch.zeros(2, FEATURES)}
+    export_model(Hungry().eval(), inputs, path=path, dynamic_shapes={"x": {0: Size("batch", 1, 32)}})
+    return path
 
 
 def sign(path: Path, *keys: PrivateKey, of: Path | None = None) -> Path:
