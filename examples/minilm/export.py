@@ -75,6 +75,9 @@ def export(version: int, path: Path) -> None:
         dynamic_shapes={name: {0: batch, 1: sequence} for name in inputs},
         outputs=["embedding"],
         samples=[inputs],
+        padding={"ids": 0, "mask": 0},
+        task="sentence-similarity",
+        tokenizer=model_directory() / "tokenizer.json",
     )
 
 
