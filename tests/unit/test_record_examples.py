@@ -27,7 +27,7 @@ class Nested(torch.nn.Module):
         self, a: torch.Tensor, pair: tuple[torch.Tensor, torch.Tensor], *, options: dict[str, Any], mask: torch.Tensor
     ) -> torch.Tensor:
         rest = pair[0].sum() + pair[1].sum() + options["scale"] + mask.sum()
-        return a + rest + options["more"][0].to(torch.float32).sum()
+        return a.to(torch.float32) + rest + options["more"][0].to(torch.float32).sum()
 
 
 def write(path: Path, a: torch.Tensor, more: torch.Tensor) -> Path:
@@ -84,6 +84,12 @@ def test_views_are_read_with_their_strides(tmp_path: Path, view: torch.Tensor) -
     assert found[0] == ("float32", list(view.shape), raw(view))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64, torch.float16, torch.int8])
+def test_types_without_a_storage_of_their_own_are_read(tmp_path: Path, dtype: torch.dtype) -> None:
+    a = torch.arange(6).to(dtype).reshape(2, 3)
+    assert inputs(write(tmp_path / "m.pt2", a, torch.zeros(1)))[0] == (str(dtype)[6:], [2, 3], raw(a))
+
+
 def test_honest_examples_that_are_too_large_are_left_out_and_said(tmp_path: Path) -> None:
     path = write(tmp_path / "m.pt2", torch.zeros(1100, 1000), torch.zeros(1))
     report = describe(path)
@@ -132,7 +138,13 @@ def tensor(*, stored: bytes = storage(), offset: Any = 0, shape: Any = (2, 3), s
     return head + b"".join(map(_value, (offset, shape, stride, False))) + b"ccollections\nOrderedDict\n)RtR"
 
 
+def typed(dtype: bytes, count: int = 12) -> bytes:
+    stored = storage(count=count).replace(b"ctorch\nFloat", b"ctorch.storage\nUntyped")
+    return tensor(stored=stored).replace(b"_v2", b"_v3").removesuffix(b"tR") + dtype + b"tR"
+
+
 def test_the_machine_reads_an_honest_tensor() -> None:
+    assert unpickle.load(b"\x80\x02" + typed(b"ctorch\nuint16\n") + b".").storage.elements == 6
     found = unpickle.load(b"\x80\x02" + tensor() + b".")
     assert (found.dtype, found.shape, found.stride, found.offset, found.storage.key) == (
         "float32",
@@ -167,6 +179,12 @@ def test_the_machine_reads_an_honest_tensor() -> None:
         b"NQ",
         b"\x85",
         storage(kind="UntypedStorage"),
+        tensor(stored=storage().replace(b"ctorch\nFloat", b"ctorch.storage\nUntyped")),
+        tensor().replace(b"_v2", b"_v3"),
+        typed(b"ctorch\nFloatStorage\n"),
+        typed(b"ctorch\nuint16\n", count=7),
+        typed(b"ctorch\nuint16\n", count=10),
+        typed(b"ctorch\nuint16\n").replace(b"Untyped", b"Long"),
         storage(key=3),
         storage(count=-1),
         storage(count=True),
@@ -188,7 +206,7 @@ def test_the_machine_reads_an_honest_tensor() -> None:
         b"ctorch FloatStorage\n\n",
         b"ctorch\nFloatStorage Untyped\n",
     ],
-    ids=range(41),
+    ids=range(47),
 )
 def test_whatever_is_no_plain_tensor_is_refused(body: bytes) -> None:
     with pytest.raises(Refusal) as refused:

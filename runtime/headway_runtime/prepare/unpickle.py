@@ -18,25 +18,28 @@ from headway_runtime.prepare.errors import Refusal
 MAX_OPCODES = 100_000
 MAX_ELEMENTS = 1 << 40
 
+_UNTYPED = "torch.storage UntypedStorage"
 _STORAGES = {
-    "FloatStorage": "float32",
-    "DoubleStorage": "float64",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-    "ComplexFloatStorage": "complex64",
-    "ComplexDoubleStorage": "complex128",
+    "torch FloatStorage": "float32",
+    "torch DoubleStorage": "float64",
+    "torch HalfStorage": "float16",
+    "torch BFloat16Storage": "bfloat16",
+    "torch LongStorage": "int64",
+    "torch IntStorage": "int32",
+    "torch ShortStorage": "int16",
+    "torch CharStorage": "int8",
+    "torch ByteStorage": "uint8",
+    "torch BoolStorage": "bool",
+    "torch ComplexFloatStorage": "complex64",
+    "torch ComplexDoubleStorage": "complex128",
+    _UNTYPED: "",  # the tensor says its type
 }
+_DTYPES = {f"torch {name}": name for name in tensors.ITEM_BYTES}
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Bytes in the entry ``data/<key>``: so many elements of one type."""
+    """Bytes in the entry ``data/<key>``: so many elements of one type. Without a type: so many bytes."""
 
     dtype: str
     key: str
@@ -145,15 +148,15 @@ class _Machine:
     def persistent(self) -> None:
         """``('storage', torch.FloatStorage, '0', 'cpu', 12)``."""
         match self.pop():
-            case ("storage", _Global(name=kind), str(key), str(), int(elements)) if (
-                kind.removeprefix("torch ") in _STORAGES and type(elements) is int and 0 <= elements < MAX_ELEMENTS
+            case ("storage", _Global(name=kind), str(key), str(), elements) if (
+                kind in _STORAGES and type(elements) is int and 0 <= elements < MAX_ELEMENTS
             ):
-                self.push(Storage(_STORAGES[kind.removeprefix("torch ")], key, elements))
+                self.push(Storage(_STORAGES[kind], key, elements))
             case _:
                 raise Refusal("sample.pickle", "a storage of another form")
 
     def named(self, name: str) -> None:
-        if name not in _CALLS and name.removeprefix("torch ") not in _STORAGES:
+        if name not in _CALLS and name not in _STORAGES and name not in _DTYPES:
             raise Refusal("sample.pickle", name)
         self.push(_Global(name))
 
@@ -166,17 +169,40 @@ class _Machine:
 
 def _tensor(arguments: tuple[Any, ...]) -> Tensor:
     match arguments:
-        case (Storage() as storage, offset, tuple(shape), tuple(stride), bool(), hooks) if hooks == {}:
-            numbers = (offset, *shape, *stride)
-            if any(type(n) is not int or not 0 <= n < MAX_ELEMENTS for n in numbers):
-                raise Refusal("sample.pickle", "sizes that are no plain numbers")
-            if len(shape) != len(stride) or len(shape) > tensors.MAX_AXES:
-                raise Refusal("sample.pickle", f"{len(shape)} sizes, {len(stride)} strides")
-            stored = tensors.Stored(storage.dtype, shape, stride, offset)
-            if stored.extent > storage.elements:
-                raise Refusal("sample.pickle", "a tensor reaches outside of its storage")
-            return Tensor(storage, shape, stride, offset)
+        case (Storage(dtype=str(dtype)) as storage, offset, tuple(shape), tuple(stride), bool(), hooks) if (
+            dtype and hooks == {}
+        ):
+            return _inside(storage, offset, shape, stride)
     raise Refusal("sample.pickle", "a tensor of another form")
+
+
+def _typed_tensor(arguments: tuple[Any, ...]) -> Tensor:
+    """Of a type that has no storage of its own (uint16): the storage holds bytes, and the tensor says what they are."""
+    match arguments:
+        case (
+            Storage(dtype="", elements=size) as storage,
+            offset,
+            tuple(shape),
+            tuple(stride),
+            bool(),
+            hooks,
+            named,
+        ) if hooks == {} and isinstance(named, _Global) and named.name in _DTYPES:
+            dtype = _DTYPES[named.name]
+            elements, rest = divmod(size, tensors.ITEM_BYTES[dtype])
+            if rest == 0:
+                return _inside(Storage(dtype, storage.key, elements), offset, shape, stride)
+    raise Refusal("sample.pickle", "a tensor of another form")
+
+
+def _inside(storage: Storage, offset: Any, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> Tensor:
+    if any(type(n) is not int or not 0 <= n < MAX_ELEMENTS for n in (offset, *shape, *stride)):
+        raise Refusal("sample.pickle", "sizes that are no plain numbers")
+    if len(shape) != len(stride) or len(shape) > tensors.MAX_AXES:
+        raise Refusal("sample.pickle", f"{len(shape)} sizes, {len(stride)} strides")
+    if tensors.Stored(storage.dtype, shape, stride, offset).extent > storage.elements:
+        raise Refusal("sample.pickle", "a tensor reaches outside of its storage")
+    return Tensor(storage, shape, stride, offset)
 
 
 def _parameter(arguments: tuple[Any, ...]) -> Tensor:
@@ -201,6 +227,7 @@ def _size(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 _CALLS: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "torch._utils _rebuild_tensor_v2": _tensor,
+    "torch._utils _rebuild_tensor_v3": _typed_tensor,
     "torch._utils _rebuild_parameter": _parameter,
     "collections OrderedDict": _empty_dict,
     "torch Size": _size,
