@@ -18,6 +18,12 @@ def threads(pid: int) -> Iterator[dict[str, str]]:
         yield dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
 
 
+def libraries(pid: int, folder: str) -> set[str]:
+    """Paths below a folder of the container that the process has mapped as code."""
+    lines = [line.split(maxsplit=5) for line in _read(pid, "maps").splitlines()]
+    return {line[5] for line in lines if len(line) == 6 and "x" in line[1] and line[5].startswith(f"{folder}/")}
+
+
 def scratch(pod: Object, init: int) -> list[str]:
     """Names in the pod's /tmp, which outlives its containers. `init` is the process id of the node's init."""
     volume = f"var/lib/kubelet/pods/{pod['metadata']['uid']}/volumes/kubernetes.io~empty-dir/tmp"

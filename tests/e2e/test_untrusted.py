@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from headway_api.names import ADMIN_PORT, SERVE_CONTAINER
+from headway_api.names import ADMIN_PORT, MODEL_DIR, SERVE_CONTAINER
 from headway_runtime.prepare.signatures.keys import PrivateKey, generate
 from onenode import instance, s3
 
@@ -22,16 +22,17 @@ PROBE = Path(__file__).with_name("probe.py")
 
 @dataclass(frozen=True)
 class Keys:
-    """Two that are trusted at first, and one that never is."""
+    """Two that are trusted at first, one that never is, and a builder's."""
 
     old: PrivateKey
     new: PrivateKey
     stranger: PrivateKey
+    builder: PrivateKey
 
 
 @pytest.fixture(scope="module")
 def keys() -> Keys:
-    return Keys(generate(), generate(), generate())
+    return Keys(generate(), generate(), generate(), generate())
 
 
 @pytest.fixture(scope="module")
@@ -203,3 +204,28 @@ def test_the_sandbox_denies_in_a_real_pod_what_was_possible_before_it(world: Sma
     assert set(told["allowed"].values()) == {"done"}, told["allowed"]
     assert set(told["after"].values()) <= {"PermissionError", "OSError"}, told["after"]
     assert told["report"]["missing"] == []
+
+
+def test_a_compiled_program_is_served_when_a_builder_has_signed_it_and_by_no_other_key(
+    world: Small, keys: Keys, tmp_path: Path
+) -> None:
+    built = untrusted.compiled(export(tmp_path, 2), tmp_path / "native.pt2", keys.builder)
+    publish(world.platform, NAMESPACE, {f"untrusted/{path.name}": path for path in built})
+    world.platform.access.apply(untrusted.secret(NAMESPACE, "builders", builder=keys.builder))
+    with world.traffic() as traffic:
+        world.apply(artifact=trusted("native", "builders"))
+        said = world.wait_reason("ArtifactVerified", "SignatureInvalid")
+        assert "spec.artifact.trust.builderKeys" in said
+
+        world.apply(artifact={**artifact("native"), "trust": {"builderKeys": {"secretName": "builders"}}})
+        world.wait("UpToDate", "Routed", "ArtifactVerified", "Sandboxed")
+        assert f"signed by {keys.builder.keyid}" in message(world, "ArtifactVerified")
+        native = world.revision("Stable")
+        wait_until("its answers", lambda: traffic.by_revision()[native or ""] > 10, seconds=30)
+        if world.platform.embedded:
+            (pod,) = world.pods(native or "")
+            (serve,) = node.processes(pod, "headway_runtime.serve")
+            assert node.libraries(serve, MODEL_DIR), "its code is mapped from the prepared program"
+        world.apply()
+        world.wait("UpToDate", "Routed")
+    assert not traffic.failures, traffic.failures[:3]

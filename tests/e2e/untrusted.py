@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from headway_runtime.export import Size, export_model
+from headway_runtime.native.build import build
 from headway_runtime.prepare.signatures.keys import PrivateKey
 from headway_runtime.prepare.signatures.verify import sign_statement, signature_file
 
@@ -73,6 +74,12 @@ def sign(path: Path, *keys: PrivateKey, of: Path | None = None) -> Path:
     signature = signature_file(path)
     signature.write_bytes(sign_statement(of or path, *keys, torch=torch.__version__.partition("+")[0]))
     return signature
+
+
+def compiled(honest: Path, path: Path, builder: PrivateKey) -> list[Path]:
+    """The program as native code for any x86-64 of the last ten years, and its builder's signature."""
+    build(honest, path, target="x86-64-v3", keys=[builder])
+    return [path, signature_file(path)]
 
 
 def secret(namespace: str, name: str, **keys: PrivateKey) -> Object:
