@@ -50,11 +50,11 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
     with torch.inference_mode():
         warm(program, buckets, progress)
         layout = independent_rows(program, Layout.of(program), buckets)
+        pod.metrics.warm_seconds.set(time.monotonic() - loaded)
         golden = parity.load_golden(directory, config.artifact.program)
         verified = parity.verify(program, layout, buckets, golden, config.verification)
     if verified is not None:
         hand(pod.verified, verified)
-    pod.metrics.warm_seconds.set(time.monotonic() - loaded)
     largest = 1 if layout.batch is None else buckets.largest(layout.batch)
     engine = Engine(program, layout, knobs.resolve(Knobs(), largest).limits, deliver)
     return Model(engine, layout, Signature(program, layout, buckets), buckets)

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from headway_api import names
-from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, Knobs, Termination
+from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, ColdVerification, Knobs, Termination
 from headway_api.podtemplate import Sandbox
 from headway_api.types import Device, DeviceKind, Spec
 from pydantic import ValidationError
@@ -55,17 +55,24 @@ def write_files(folder: Path, artifact: Path, manifest: tuple[str, Spec] | None)
         model=name,
         namespace="local",
         revision=REVISION,
-        artifact=ColdArtifact(uri=artifact.resolve().as_uri()),
+        artifact=ColdArtifact(uri=artifact.resolve().as_uri(), program=spec.artifact.program if spec else None),
         device=spec.device if spec else Device(kind=DeviceKind.CPU),
         batching=ColdBatching(
             shape_buckets=batching.shape_buckets if batching else None,
             dimensions=batching.dimensions if batching else None,
         ),
+        verification=_verification(spec),
         sandbox=(spec.template and spec.template.sandbox if spec else None) or Sandbox.BEST_EFFORT,
     )
     (folder / names.CONFIG_KEY).write_text(config.to_json())
     (folder / names.KNOBS_KEY).write_text(Knobs.of(batching).to_json())
     return config
+
+
+def _verification(spec: Spec | None) -> ColdVerification:
+    if spec is None or spec.verification is None:
+        return ColdVerification()
+    return ColdVerification.model_validate(spec.verification.model_dump(exclude_none=True))
 
 
 def prepare(folder: Path, digest: str | None) -> None:

@@ -14,6 +14,8 @@ from headway_runtime.export.errors import ExportError
 from headway_runtime.parity import load_golden
 from headway_runtime.prepare import inspection
 from headway_runtime.program import load_program
+from torch.export import Dim
+from torch.export.pt2_archive._package import package_pt2
 from typer.testing import CliRunner
 
 from tests.unit.small_models import Encoder, Scaled, Summed, prepare
@@ -278,6 +280,39 @@ def test_what_does_not_fit_a_file_that_exists_is_told(tmp_path: Path, monkeypatc
     ):
         assert words in refused(*arguments, "-o", "out.pt2"), arguments
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.pt2", "no.pt2"]
+
+
+def test_each_program_of_an_archive_has_a_record_of_its_own(tmp_path: Path) -> None:
+    rows = {"x": {0: Dim("rows", min=1, max=8)}}
+    both = {
+        name: torch.export.export(module, (torch.rand(3, 4),), dynamic_shapes=rows)
+        for name, module in (("score", Doubled().eval()), ("encode", Doubled().eval()))
+    }
+    path = str(tmp_path / "both.pt2")
+    package_pt2(path, exported_programs=both)
+    assert "the artifact holds encode, score; name one of them" in refused(path, "-o", str(tmp_path / "out.pt2"))
+    exported(path, "-o", path, "--program", "score", "--output", "doubled", "--samples", "2")
+    exported(path, "-o", path, "--program", "encode", "--task", "embedding")
+    found = inspection.inspect(path).programs
+    assert {n: (p.document["outputs"][0]["name"], len(p.samples)) for n, p in found.items()} == {
+        "score": ("doubled", 2),
+        "encode": ("output_0", 1),
+    }
+    assert found["encode"].document["facts"] == {"task": "embedding"}
+
+
+class Doubled(torch.nn.Module):
+    """x [rows, 4] -> 2x."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+def test_a_link_is_followed_on_ones_own_machine(tmp_path: Path) -> None:
+    plain_export(Summed, tmp_path / "real.pt2")
+    (tmp_path / "link.pt2").symlink_to("real.pt2")
+    exported(str(tmp_path / "link.pt2"), "-o", str(tmp_path / "out.pt2"))
+    assert CliRunner().invoke(app, ["inspect", str(tmp_path / "link.pt2")]).exit_code == 0
 
 
 def test_sizes_for_tracing_differ_and_are_never_one() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from headway_api.podconfig import ColdVerification
-from headway_api.types import OnMismatch
+from headway_api.types import OnMismatch, Spec
+from headway_runtime import local
 from headway_runtime.agreement import Tolerance, compare
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import resolve_buckets
@@ -225,3 +226,12 @@ def test_an_honest_pod_reports_how_close_it_came(prepared: Path, tmp_path: Path)
         parity = serving.report()["parity"]
         assert (parity["samples"], parity["agrees"]) == (2, True)
         assert "headway_parity_agrees 1.0" in serving.admin("/metrics").text
+
+
+def test_a_manifest_on_a_laptop_rules_as_in_the_cluster(artifact: Path, tmp_path: Path) -> None:
+    spec: dict[str, Any] = {"artifact": {"uri": "s3://m/a.pt2", "program": "model"}, "device": {"kind": "cpu"}}
+    spec["verification"] = {"onMismatch": "Warn", "atol": 0.5}
+    config = local.write_files(tmp_path, artifact, ("scores", Spec.model_validate(spec)))
+    assert config.verification == ColdVerification(on_mismatch=OnMismatch.WARN, atol=0.5)
+    assert config.artifact.program == "model"
+    assert local.write_files(tmp_path, artifact, None).verification == ColdVerification()

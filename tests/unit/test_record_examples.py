@@ -6,6 +6,7 @@ import pickle
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -219,6 +220,30 @@ def test_work_is_linear_in_the_bytes_of_the_pickle() -> None:
     assert unpickle.load(b"\x80\x02" + doubling + b".") is not None
     with pytest.raises(Refusal):
         unpickle.load(b"\x80\x02" + b"N" * 200_000 + b".")
+
+
+def test_an_altered_pickle_is_read_or_refused_and_nothing_else() -> None:
+    buffer = io.BytesIO()
+    torch.save(((torch.ones(2, 3), [torch.ones(2, dtype=torch.uint16)]), {"k": torch.ones(2, 2).t()}), buffer)
+    with zipfile.ZipFile(buffer) as archive:
+        honest_pickle = next(archive.read(n) for n in archive.namelist() if n.endswith("data.pkl"))
+    unpickle.load(honest_pickle)
+    random = Random(1)
+    outcomes = set()
+    for _ in range(3000):
+        data = bytearray(honest_pickle)
+        for _ in range(random.randint(1, 4)):
+            at = random.randrange(len(data))
+            part = random.choice(
+                [b"", bytes([random.randrange(256)]), b"(", b"tR", b"Q", b"h\1", b"\x86", honest_pickle[at:]]
+            )
+            data[at : at + random.randint(0, 3)] = part
+        try:
+            unpickle.load(bytes(data))
+            outcomes.add("read")
+        except Refusal as refusal:
+            outcomes.add(refusal.rule)
+    assert outcomes == {"read", "sample.pickle"}
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def annotate(
     inputs by name (None: those that the file carries: its golden ones as they are, else its example inputs).
     ``program``: one of several. Raises ExportError, and leaves ``path`` as it was.
     """
-    source, path, given = Path(source), Path(path), given or Facts()
+    source, path, given = Path(source).resolve(), Path(path), given or Facts()
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with (

@@ -88,7 +88,8 @@ def export(
     def answered(inputs: Inputs) -> Sample:
         if inputs.keys() != set(names):
             raise ExportError(f"a sample has the inputs {sorted(inputs)}; the model's are {sorted(names)}")
-        return Sample(tuple(inputs[name] for name in names), eager.answers(module, inputs, arguments))
+        there = {name: tensor.to(example_inputs[name].device) for name, tensor in inputs.items()}
+        return Sample(tuple(inputs[n].detach().cpu() for n in names), eager.answers(module, there, arguments))
 
     recorded = [answered(inputs) for inputs in ([example_inputs] if samples is None else samples)]
     if samples is None and facts.size_of(recorded) > golden.MAX_BYTES:

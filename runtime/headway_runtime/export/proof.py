@@ -33,8 +33,9 @@ def opened(file: Path, program: str | None = None) -> Iterator[Opened]:
     with tempfile.TemporaryDirectory(prefix="headway-") as name:
         folder = Path(name)
         try:
-            inspection = inspect_isolated(file)
-            repack.repack(inspection, file, folder)
+            real = file.resolve()  # here, unlike in a pod, a link is the user's own
+            inspection = inspect_isolated(real)
+            repack.repack(inspection, real, folder)
             loaded = load_program(folder, dimension_names={}, program=program)
         except PrepareError as refusal:
             raise ExportError(f"a pod would refuse this program ({refusal.reason}): {refusal}") from None
