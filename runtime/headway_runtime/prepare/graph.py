@@ -116,6 +116,9 @@ class Translation:
     def _operator(self, target: str, node: dict[str, Any]) -> None:
         if target.startswith(_VMAP):
             raise Refusal("operator.vmap")
+        if target in operators.GONE:
+            gone = f"{target} of torch {operators.GONE[target]}; this Headway runs torch {operators.TORCH}"
+            raise Refusal("operator.version", gone)
         signature = operators.signature(target) if node["target"].startswith("torch.ops.") else None
         if signature is None:
             raise Refusal("operator.unlisted", target)

@@ -12,7 +12,17 @@ from typing import Any
 
 from headway_runtime.native import package
 from headway_runtime.prepare import archive as zip_
-from headway_runtime.prepare import dimensions, program, programs, record, samples, storage, strict_json, trees
+from headway_runtime.prepare import (
+    dimensions,
+    operators,
+    program,
+    programs,
+    record,
+    samples,
+    storage,
+    strict_json,
+    trees,
+)
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.storage import Copy
 
@@ -207,7 +217,8 @@ def _check_records(archive: zip_.Archive) -> list[str]:
 def _check_versions(document: dict[str, Any], name: str) -> None:
     version = document.get("torch_version", "")
     if not _VERSION.match(version) or ".".join(version.split(".")[:2]) not in TORCH_VERSIONS:
-        raise Refusal("schema.torch", f"exported with torch {version}").within(name)
+        why = f"exported with torch {version}, this Headway runs torch {operators.TORCH}"
+        raise Refusal("schema.torch", why).within(name)
     if not set(document.get("verifiers", [])) <= {"TRAINING", "ATEN", ""}:
         raise Refusal("schema.value", document["verifiers"]).inside("verifiers").within(name)
     if any(not re.match(r"[a-z_]{1,32}\Z", key) for key in document["opset_version"]):
