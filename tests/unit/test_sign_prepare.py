@@ -181,6 +181,18 @@ class TestARestart:
         assert prepare(artifact, Trust())["signer"] is None
         assert read_origin(output(artifact)).signer is None
 
+    def test_holds_a_signature_against_the_keys_even_when_none_is_demanded(self, artifact: Path) -> None:
+        sign(artifact, TEAM)
+        for trusted in (TEAM, TEAM):
+            assert prepare(artifact, Trust(False, trusting(trusted).public))["signer"] == TEAM.keyid
+        assert "no trusted key" in refused(artifact, Trust(False, trusting(OTHER).public))
+
+    def test_runs_no_native_code_that_nobody_vouches_for(self, artifact: Path) -> None:
+        prepare(artifact, Trust())
+        marker = output(artifact) / "prepared.json"
+        marker.write_text(json.dumps(json.loads(marker.read_text()) | {"native": "cpu"}))
+        assert prepare(artifact, Trust())["native"] is None
+
     def test_leaves_no_older_signature_beside_a_newer_program(self, artifact: Path, exported: bytes) -> None:
         sign(artifact, TEAM)
         prepare(artifact, trusting(TEAM))
