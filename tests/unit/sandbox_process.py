@@ -17,10 +17,8 @@ from typing import Any
 from headway_api.podtemplate import Sandbox
 from headway_runtime.sandbox import confine, files_of_this_process, kernel
 
-from tests.unit import sandbox_acts_of_a_server, sandbox_acts_on_files, sandbox_acts_on_others
-from tests.unit.sandbox_world import ACTS, ALLOWED, World
-
-__all__ = ["sandbox_acts_of_a_server", "sandbox_acts_on_files", "sandbox_acts_on_others"]  # which register themselves
+from tests.unit.sandbox_acts import ACTS, ALLOWED
+from tests.unit.sandbox_world import World
 
 
 def attempt(name: str, world: World) -> int:
@@ -30,6 +28,10 @@ def attempt(name: str, world: World) -> int:
     except OSError as error:
         return error.errno or errno.EIO
     return 0
+
+
+def name_of(code: int) -> str:
+    return errno.errorcode.get(code, str(code)) if code else "done"
 
 
 def in_a_process_of_its_own(name: str, world: World) -> int:
@@ -128,8 +130,7 @@ def main() -> None:
 
         def work() -> None:
             for name in request["acts"]:
-                code = do(name, world)
-                say({"act": name, "outcome": errno.errorcode.get(code, str(code)) if code else "done"})
+                say({"act": name, "outcome": name_of(do(name, world))})
 
         if request["user"]:
             become(request["user"])

@@ -67,6 +67,7 @@ def test_serve_answers_under_the_manifests_name_and_rules_and_leaves_nothing_beh
             process.kill()
             process.wait()
     assert report["knobs"]["effective"]["maxBatch"] == 2
+    assert (report["sandbox"]["seccomp"], report["sandbox"]["missing"]) == (True, [])
     assert report["buckets"]["total"] == 2
     assert answer.status_code == 200
     assert [p.name for p in tmp_path.iterdir()] == ["md.yaml"]

@@ -6,8 +6,6 @@ Each act is done by a process without a sandbox as well, where it must succeed: 
 import errno
 import json
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,69 +13,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 from headway_runtime.sandbox.promises import PROMISES, Parts
 
-from tests.unit import sandbox_process  # noqa: F401 - registers the acts
-from tests.unit.pod_process import mount
-from tests.unit.sandbox_world import ACTS, ALLOWED, PROMISE, World
+from tests.unit.sandbox_acts import ACTS, ALLOWED, PROMISE
+from tests.unit.sandbox_scene import REFUSED, Outcomes, done, furnish, made_in, refused
+from tests.unit.sandbox_world import World
 
 ROOT = Path(__file__).parents[2]
-REFUSED = {"EPERM", "EACCES", "ENOSYS", "EXDEV"}
 POD_USER = 65532
 ROOT_ONLY = {
     *("open_a_folder_by_a_handle", "open_a_raw_socket", "mount", "change_the_root", "type_on_the_terminal"),
     *("load_a_program_into_the_kernel", "count_events_of_the_processor", "handle_page_faults"),
 }
 
-Outcomes = dict[str, Any]
-
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with ExitStack() as stack:
         yield made_in(tmp_path_factory.mktemp("world"), stack)
-
-
-def made_in(folder: Path, stack: ExitStack, *, user: int | None = None) -> World:
-    """A process that somebody else's, sockets that listen, and a folder for files, until the stack unwinds."""
-    (folder / "outside").mkdir()
-    victim = stack.enter_context(subprocess.Popen(["/bin/sleep", "600"], user=user, group=user))
-    stack.callback(victim.kill)
-    abstract = f"headway-{victim.pid}"
-    tcp = listen(stack, socket.AF_INET, ("127.0.0.1", 0))
-    listen(stack, socket.AF_UNIX, str(folder / "outside" / "socket"))
-    listen(stack, socket.AF_UNIX, "\0" + abstract)
-    udp, datagrams = (
-        stack.enter_context(socket.socket(family, socket.SOCK_DGRAM)) for family in (socket.AF_INET, socket.AF_UNIX)
-    )
-    udp.bind(("127.0.0.1", 0))
-    datagrams.bind(str(folder / "outside" / "datagrams"))
-    address = int(Path(f"/proc/{victim.pid}/maps").read_text().partition("-")[0], 16)
-    return World(str(folder), victim.pid, address, tcp.getsockname()[1], udp.getsockname()[1], abstract)
-
-
-def listen(stack: ExitStack, family: int, address: Any) -> socket.socket:
-    listener = stack.enter_context(socket.socket(family))
-    listener.bind(address)
-    listener.listen(256)
-    return listener
-
-
-def furnish(folder: Path) -> None:
-    """Make the files anew that acts may have changed."""
-    for name in ("model", "scratch", "knobs"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("model", "scratch"):
-        (folder / name).mkdir()
-    for name in ("weights", "to-delete", "to-rename", "to-empty"):
-        (folder / "model" / name).write_text("0123456789abcdef" * 256)
-    for name in ("outside/secret", "outside/to-move", "scratch/to-move"):
-        (folder / name).write_text("secret")
-    (folder / "scratch" / "link-to-secret").symlink_to(folder / "outside" / "secret")
-    mount(folder / "knobs", "{}")
 
 
 def attempt(
@@ -107,25 +62,16 @@ def attempt(
         "lack": lack or {},
         "user": user,
     }
-    done = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-m", "tests.unit.sandbox_process", json.dumps(request)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert ended.returncode == 0, ended.stderr
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
     return {line["act"]: line["outcome"] for line in lines}
-
-
-def refused(outcomes: Outcomes) -> set[str]:
-    """The acts that were refused as such; the rest was done, or failed for another reason."""
-    return {act for act, outcome in outcomes.items() if outcome in REFUSED}
-
-
-def done(outcomes: Outcomes) -> set[str]:
-    return {act for act, outcome in outcomes.items() if outcome == "done"}
 
 
 @pytest.fixture(scope="module")

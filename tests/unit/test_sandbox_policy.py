@@ -131,6 +131,25 @@ def test_calls_of_other_machines_end_the_process_and_x32_does_not_exist() -> Non
     assert run(program, bpf.AUDIT[Machine.X86_64], 0xFFFF_FFFF) == ABSENT
 
 
+NEVER = (
+    *("execve", "execveat", "fork", "vfork", "clone3", "memfd_create", "socket", "connect", "bind", "sendmmsg"),
+    *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "pidfd_send_signal", "tkill"),
+    *("bpf", "io_uring_setup", "io_uring_enter", "userfaultfd", "perf_event_open", "keyctl", "add_key", "request_key"),
+    *("mount", "umount2", "move_mount", "unshare", "setns", "pivot_root", "chroot", "personality"),
+    *("kexec_load", "init_module", "finit_module", "open_by_handle_at", "chmod", "fchmodat", "truncate", "seccomp"),
+)
+
+
+@pytest.mark.parametrize("machine", Machine)
+@pytest.mark.parametrize("devices", [False, True])
+def test_whatever_the_arguments_these_are_never_allowed(machine: Machine, devices: bool) -> None:
+    program = assemble(calls(PID, devices=devices), machine)
+    for name in NEVER:
+        if (number := NUMBERS[machine].get(name)) is not None:
+            for arguments in ((), (1,) * 6, (PID,) * 6, (0x10000,) * 6, (2**64 - 1,) * 6):
+                assert run(program, bpf.AUDIT[machine], number, arguments) in (REFUSE, ABSENT), name
+
+
 def test_clone3_does_not_exist_because_its_flags_cannot_be_seen() -> None:
     for machine in Machine:
         assert run(assemble(calls(PID, devices=False), machine), bpf.AUDIT[machine], 435) == ABSENT
