@@ -15,7 +15,7 @@ def sign(
         list[Path],
         typer.Option(exists=True, dir_okay=False, help="an Ed25519 private key; give two while one replaces the other"),
     ],
-    output: Annotated[Path | None, typer.Option(help="[default: FILE.sig]")] = None,
+    output: Annotated[Path | None, typer.Option(help="where the signature goes; otherwise to FILE.sig")] = None,
 ) -> None:
     """Inspect a program and sign that it is yours: what it is and which torch exported it. A file that a pod would
     refuse is not signed. Publish FILE.sig beside FILE."""

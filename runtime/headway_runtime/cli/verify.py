@@ -17,7 +17,9 @@ def verify(
     file: File,
     key: Keys = None,
     builder_key: BuilderKeys = None,
-    signature: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="[default: FILE.sig]")] = None,
+    signature: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="the signature; otherwise FILE.sig")
+    ] = None,
 ) -> None:
     """Say who signed a file and what the signature says of it. Exit code 1 when no given key vouches for it."""
     from headway_runtime.prepare.errors import PrepareError
