@@ -41,6 +41,10 @@ class Entry:
         self.flags = 0
         self.attributes = 0
         self.gap = b""  # written after the data
+        self.extra = b""  # in the central directory
+        self.local_extra = b""
+        self.size: int | None = None  # said, where it is not that of the data
+        self.at: int | None = None  # said to start there
 
 
 def raw(
@@ -51,17 +55,18 @@ def raw(
     for e in entries:
         data = e.data if e.packed is None else e.packed
         method = 0 if e.packed is None else 8
-        at = out.tell()
-        sizes = struct.pack("<III", e.crc, len(data), len(e.data))
+        at = out.tell() if e.at is None else e.at
+        given = (len(data), len(e.data)) if e.size is None else (e.size, e.size)
+        sizes = struct.pack("<III", e.crc, *given)
         out.write(
             b"PK\3\4"
             + struct.pack("<HHHHH", 20, e.flags, method, 0, 0)
             + sizes
-            + struct.pack("<HH", len(e.local_name), 0)
+            + struct.pack("<HH", len(e.local_name), len(e.local_extra))
         )
-        out.write(e.local_name + data + e.gap)
+        out.write(e.local_name + e.local_extra + data + e.gap)
         central.write(b"PK\1\2" + struct.pack("<HHHHHH", 20, 20, e.flags, method, 0, 0) + sizes)
-        central.write(struct.pack("<HHHHHII", len(e.name), 0, 0, 0, 0, e.attributes, at) + e.name)
+        central.write(struct.pack("<HHHHHII", len(e.name), len(e.extra), 0, 0, 0, e.attributes, at) + e.name + e.extra)
     directory = central.getvalue()
     number = len(entries) if count is None else count
     end = struct.pack("<HHHHIIH", 0, 0, number, number, len(directory), out.tell(), len(comment))

@@ -65,7 +65,7 @@ class Archive:
 def open_archive(path: str | os.PathLike[str]) -> Archive:
     """Open and check the layout of a file. Raises Refusal ``archive.*``; never follows a link."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait
     except OSError as e:
         raise Refusal("archive.file", e.strerror) from e
     try:

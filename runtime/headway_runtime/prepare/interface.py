@@ -50,6 +50,7 @@ def argument_paths(module: dict[str, Any]) -> list[trees.Path]:
         raise Refusal("graph.signature", "no call signature of the whole module")
     fields = trees.named_tuples(module)
     for call in calls[1:]:
+        names.check_printable(call["fqn"])
         if call.get("signature"):
             trees.leaves(call["signature"]["in_spec"], fields)
             trees.leaves(call["signature"]["out_spec"], fields)
@@ -183,7 +184,10 @@ def collect_outputs(
                 raise Refusal("graph.signature", "output spec, graph output and tree spec differ")
             outputs += _output(argument, path, len(outputs), body, translation, symbols)
         elif kind == "buffer_mutation":
-            mutated |= {w.value for w in weights if w.name == content["buffer_name"]}
+            found = {w.value for w in weights if w.name == content["buffer_name"]}
+            if not found:
+                raise Refusal("graph.signature", f"{content['buffer_name']} is updated, and is no buffer")
+            mutated |= found
     if next(user, None) is not None:
         raise Refusal("graph.signature", "fewer outputs than the tree spec has leaves")
     return outputs, frozenset(mutated)

@@ -4,6 +4,7 @@ Values are named ``i0…`` (inputs), ``w0…`` (weights) and ``v0…`` (results)
 inputs mention them, ``u0…`` for sizes that depend on data. The author's names stand in side tables.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from headway_runtime.prepare.errors import Refusal
 
 FORMAT = 2
 MAX_GUARDS = 4096
+MAX_TERMS = 1 << 16
+"""Of all guards together."""
+MAX_RANGES = 1 << 14
 
 
 @dataclass(slots=True)
@@ -72,7 +76,7 @@ def _guards(
     document: dict[str, Any], shapes: dict[trees.Path, tuple[ex.Expr, ...]], symbols: interface.Symbols
 ) -> list[ex.Expr]:
     if len(document.get("guards_code", [])) > MAX_GUARDS:
-        raise Refusal("guard.syntax", "too many guards")
+        raise Refusal("guard.size", f"{len(document['guards_code'])} guards")
     arguments = {path[0] for path in shapes}
 
     def shape_of(path: trees.Path) -> tuple[ex.Expr, ...] | None:
@@ -81,16 +85,19 @@ def _guards(
             path = (first, *path[2:])
         return shapes.get(path)
 
-    conditions: list[ex.Expr] = []
+    conditions: dict[ex.Expr, None] = {}
+    terms = 0
     for i, text in enumerate(document.get("guards_code", [])):
         try:
             condition = guards.parse(text, shape_of)
         except Refusal as r:
             raise r.inside(i).inside("guards_code") from None
-        trivially = condition.operator == "eq" and condition.args[0] == condition.args[1]
-        if not trivially and condition not in conditions:
-            conditions.append(condition)
-    return conditions
+        terms += sum(1 for _ in itertools.islice(ex.walk(condition), MAX_TERMS))
+        if terms > MAX_TERMS:  # each is evaluated for every new shape, by the process that serves
+            raise Refusal("guard.size", f"more than {MAX_TERMS} terms").inside("guards_code")
+        if not (condition.operator == "eq" and condition.args[0] == condition.args[1]):
+            conditions[condition] = None
+    return list(conditions)
 
 
 def _ranges(
@@ -99,6 +106,8 @@ def _ranges(
     """Range of each symbol. A range of a derived size (``2*s77``) becomes two more guards."""
     roots = {s for i in inputs for size in i["shape"] for s in ex.from_json(size).symbols()}
     ranges: dict[str, Any] = {}
+    if len(document["range_constraints"]) > MAX_RANGES:
+        raise Refusal("expression.size", f"{len(document['range_constraints'])} ranges").inside("range_constraints")
     for key, limits in sorted(document["range_constraints"].items()):
         low, high = limits["min_val"], limits["max_val"]
         try:
@@ -109,6 +118,8 @@ def _ranges(
             continue  # of a size that neither inputs nor outputs mention
         expr = symbols.rename(expr)
         if expr.operator == "symbol":
+            if expr.value in roots and ((low or 0) < 0 or (high is not None and high < (low or 0))):
+                raise Refusal("expression.range", f"{low} to {high}").inside(key).inside("range_constraints")
             ranges[str(expr.value)] = {"min": low or 0, "max": high}
             continue
         if not expr.symbols() <= roots:

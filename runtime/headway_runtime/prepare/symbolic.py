@@ -6,6 +6,7 @@ torch hands such a string to ``sympify``, which is Python's ``eval``. Here a tok
 parser knows the functions in the table below, and length, depth and every number are bounded.
 """
 
+import math
 import re
 
 from headway_runtime.prepare import expression as ex
@@ -164,4 +165,6 @@ class _Parser:
         self.eat(_INT)
         if not re.match(r"-?[0-9]{1,20}(\.[0-9]{0,40})?(e[+-]?[0-9]{1,3})?\Z", text, re.ASCII):
             raise Refusal("expression.number", text)
-        return ex.const(float(text))
+        if not math.isfinite(value := float(text)):
+            raise Refusal("expression.number", text)
+        return ex.const(value)

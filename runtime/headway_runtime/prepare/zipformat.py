@@ -71,7 +71,9 @@ def _zip64_sizes(extra: bytes, size: int, packed: int, header_at: int) -> tuple[
     """
     given = (size, packed, header_at)
     count = given.count(M32)
-    if (extra[:4], len(extra)) != ((_zip64_head(count), 4 + 8 * count) if count else (b"", 0)):
+    if extra and not count:
+        raise Refusal("archive.entry", "an extra field")
+    if count and (extra[:4], len(extra)) != (_zip64_head(count), 4 + 8 * count):
         raise Refusal("archive.zip64", "an extra field that is not the large sizes of this entry")
     large = iter(struct.unpack_from(f"<{count}Q", extra, 4) if count else ())
     one, two, three = (next(large) if value == M32 else value for value in given)
