@@ -11,7 +11,7 @@ import pytest
 import sympy
 import torch
 from headway_runtime.cli import app
-from headway_runtime.native import assumptions, compiler, processor, sizes, tracing, trial
+from headway_runtime.native import assumptions, compiler, lowering, processor, sizes, tracing, trial
 from headway_runtime.native.build import build
 from headway_runtime.native.errors import CompileError
 from headway_runtime.prepare import dimensions, repack
@@ -39,6 +39,13 @@ class Paired(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x.sum(0) + y.sum(0)
+
+
+class Folded(torch.nn.Module):
+    """x [n, m] -> y [n, m], by rows of 8: m must be a multiple of 8."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x.view(x.shape[0], -1, 8)).reshape(x.shape)
 
 
 class Branching(torch.nn.Module):
@@ -70,10 +77,10 @@ def space_of(directory: Path) -> tuple[Program, sizes.Space]:
 
 
 def trace(directory: Path) -> tracing.Trace:
-    program, space = space_of(directory)
+    _, space = space_of(directory)
     example = space.example()
     assert example is not None
-    return tracing.trace(directory, read_document(directory)[1], program, example)
+    return tracing.trace(directory, read_document(directory)[1], space.named, example)
 
 
 @pytest.fixture
@@ -219,6 +226,15 @@ def test_a_derived_size_is_traced_as_one(tmp_path: Path) -> None:
     assert answer.tolist() == [28.0] * 4
 
 
+def test_a_condition_on_one_size_alone_is_left_to_the_programs_own_guards(tmp_path: Path) -> None:
+    directory = load(tmp_path, Folded(), (torch.ones(3, 16),), ({0: Dim.AUTO(min=1, max=64), 1: Dim.AUTO},))
+    traced = trace(directory)
+    assert set(traced.symbols.values()) == {"s0", "s1"}
+    assert traced.narrowed == ()
+    x = torch.randn(5, 40)
+    assert torch.equal(traced.exported.module()(x)[0], Folded()(x))
+
+
 def test_both_sides_of_a_branch_are_traced(tmp_path: Path) -> None:
     directory = load(tmp_path, Branching(), (torch.ones(4, 3),), ({0: N},))
     module = trace(directory).exported.module()
@@ -231,6 +247,21 @@ def test_a_program_whose_checks_look_at_the_data_is_refused_with_the_reason(tmp_
     directory = load(tmp_path, Truncating(), example, ({0: N}, {0: N}))
     with pytest.raises(CompileError, match="cannot be traced with sizes as symbols: GuardOnDataDependent"):
         trace(directory)
+
+
+# lowering
+
+
+def test_a_check_inside_of_several_threads_is_found(tmp_path: Path) -> None:
+    region = "#pragma omp parallel\n{\n"
+    for text, ends in (
+        (f'{region}TORCH_CHECK((0 <= tmp2) & (tmp2 < 50L), "index out of bounds")', True),
+        (f'{region}AOTI_TORCH_CHECK(tmp2 < 50L, "index out of bounds")', True),
+        (f"{region}out_ptr0[x0] = tmp1;", False),
+        ('TORCH_CHECK(tmp2 < 50L, "index out of bounds")', False),
+    ):
+        (tmp_path / "model.kernel.cpp").write_text(text)
+        assert lowering.ends_the_process(tmp_path) is ends, text
 
 
 # comparing

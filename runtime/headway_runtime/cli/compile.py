@@ -67,6 +67,8 @@ def compile_program(
         tried = program.trials
         typer.echo(f"  {program.name}: {program.library_bytes:,} bytes of code in {program.seconds:.0f} s")
         typer.echo(f"    agrees in {tried.count} trials; largest difference {tried.largest:.2g}")
+        if not program.parallel:
+            typer.echo("    it looks values up by index: generated code runs in one thread, torch's own in all")
         for where in tried.skipped:
             typer.echo(f"    not compared at {where}: the program itself fails there on made-up inputs")
         for guard in program.guards:

@@ -30,13 +30,19 @@ class Assumptions:
 
 
 def sort(
-    traced: Iterable[Any], lowered: Iterable[Any], *, symbols: Mapping[str, str], own: Iterable[ex.Expr], space: Space
+    traced: Iterable[Any],
+    lowered: Iterable[Any],
+    *,
+    symbols: Mapping[str, str],
+    own: Iterable[ex.Expr],
+    space: Space,
+    narrowed: Iterable[ex.Expr] = (),
 ) -> Assumptions:
-    """``traced`` and ``lowered`` are torch's conditions; ``symbols`` names their sizes; ``own`` are the program's
-    guards, which are checked anyway. Raises CompileError.
+    """``traced`` and ``lowered`` are torch's conditions; ``symbols`` names their sizes; ``narrowed`` are kept as they
+    are; ``own`` are the program's guards, which are checked anyway. Raises CompileError.
     """
     known = list(own)
-    kept = list(_conditions(traced, symbols, known))
+    kept = [*narrowed, *_conditions(traced, symbols, known)]
     broken: list[tuple[ex.Expr, Sizes]] = []
     for condition in _conditions(lowered, symbols, known):
         sizes = space.breaking(condition)

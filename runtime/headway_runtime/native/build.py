@@ -33,11 +33,12 @@ DEFAULT_TOLERANCE = Tolerance()
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """One program: seconds it took, bytes of its library, the conditions on its sizes that were added to its own (in
-    its author's names), and how it was tried.
+    """One program: seconds it took, bytes of its library, whether all of its code runs in several threads, the
+    conditions on its sizes that were added to its own (in its author's names), and how it was tried.
     """
 
     name: str
+    parallel: bool
     seconds: float
     library_bytes: int
     guards: tuple[str, ...]
@@ -124,13 +125,14 @@ class _Step:
         if example is None:
             raise CompileError(f"program {self.name}: no sizes up to {sizes.MAX_AXIS} satisfy its ranges and guards")
         self.tell(f"tracing {self.name}")
-        traced = tracing.trace(self.prepared, document, machine, example)
+        traced = tracing.trace(self.prepared, document, named, example)
         self.tell(f"compiling {self.name} for {chosen.name}")
         lowered = lowering.lower(traced, chosen, cxx=cxx, folder=self.folder)
         found = assumptions.sort(
             lowered.traced,
             lowered.lowered,
             symbols=traced.symbols,
+            narrowed=traced.narrowed,
             own=[ex.from_json(guard) for guard in document["guards"]],
             space=space,
         )
@@ -141,7 +143,7 @@ class _Step:
         seconds = time.monotonic() - began
         size = package.library_file(self.prepared, self.name).stat().st_size
         conditions = tuple(named.render(condition) for condition in found.kept)
-        return Compiled(self.name, seconds, size, conditions, trials), guards
+        return Compiled(self.name, lowered.parallel, seconds, size, conditions, trials), guards
 
     def _place(self, library: Path, manifest: package.Manifest) -> None:
         """Into the prepared directory, as in a pod."""

@@ -1,10 +1,14 @@
 """A recorded program as a library, by AOTInductor. Everything that it writes stands in one folder of its own.
 
+Generated code runs in as many threads as the pod may use (OpenMP), unless it checks indices: an exception must not
+leave a region of several threads, or it ends the process. Then it runs in one.
+
 A cache that others can write to would put their code into what a builder signs; inductor's default one has a path in
 ``/tmp`` that can be guessed. So every build starts with an empty cache in the build's own folder.
 """
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,18 +30,25 @@ _OPTIONS: dict[str, Any] = {
     "always_keep_tensor_constants": True,  # small ones as well
     "aot_inductor.enable_line_tables": False,  # they would hold paths of the build machine
     "aot_inductor.precompile_headers": False,  # pays off from the second build on, and there is one
-    "cpp.dynamic_threads": True,  # as many as the pod may use, not as many as the build machine has
     "fx_graph_cache": False,
     "compile_threads": 1,
 }
+# Operators whose generated code checks indices; where the list is not complete, the code is looked at and made anew.
+_LOOKUP = re.compile(r"embedding|index|gather|scatter|take|put")
+_CHECK = re.compile(r"TORCH_CHECK\(|\bthrow\b")
 _VECTORS = {256: cpu_vec_isa.VecAVX2, 512: cpu_vec_isa.VecAVX512}
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A library, and what recording (``traced``) and compiling (``lowered``) assumed of sizes, in torch's terms."""
+    """A library, and what recording (``traced``) and compiling (``lowered``) assumed of sizes, in torch's terms.
+
+    ``parallel``: whether what was generated uses as many threads as the pod may, else one; what torch computes
+    (products of matrices, convolutions) always does.
+    """
 
     library: Path
+    parallel: bool
     traced: tuple[Any, ...]
     lowered: tuple[Any, ...]
 
@@ -47,10 +58,22 @@ def lower(trace: Trace, target: Target, *, cxx: str, folder: Path) -> Lowered:
     environment = _shape_environment(trace)
     same = dict(environment.replacements) if environment is not None else {}  # two axes of one size, say
     before = len(environment.guards) if environment is not None else 0
+    looks_up = any(_LOOKUP.search(str(node.target)) for node in trace.exported.graph.nodes)
+    for parallel in (False,) if looks_up else (True, False):
+        library = _compile(trace, target, cxx, folder / ("parallel" if parallel else "serial"), parallel)
+        if not ends_the_process(library.parent):
+            found = [] if environment is None else [_rewritten(guard.expr, same) for guard in environment.guards]
+            return Lowered(library, parallel, tuple(found[:before]), tuple(found[before:]))
+    raise CompileError("the code that inductor wrote would end the process on input that it refuses")
+
+
+def _compile(trace: Trace, target: Target, cxx: str, folder: Path, parallel: bool) -> Path:
     library = folder / "model.so"
     options = _OPTIONS | {"aot_inductor.output_path": str(library), "cpp.cxx": (cxx,)}
+    options |= {"cpp.dynamic_threads": True} if parallel else {"cpp.threads": 1}
     if target.name != compiler.NATIVE:
         options |= {"cpp.march": target.march, "cpp.simdlen": target.width}
+    folder.mkdir()
     with _quiet(), _vectors(target), fresh_cache(dir=str(folder)), torch.no_grad():
         try:
             torch._inductor.aot_compile(trace.exported.module(check_guards=False), trace.example, options=options)
@@ -60,8 +83,16 @@ def lower(trace: Trace, target: Target, *, cxx: str, folder: Path) -> Lowered:
     if foreign := [file.name for file in folder.glob("*.json") if not file.name.endswith("_metadata.json")]:
         message = f"the program calls operators that have no C interface in torch ({foreign[0]})"
         raise CompileError(f"{message}; they could only be called by name, from a file beside the library")
-    found = [] if environment is None else [_rewritten(guard.expr, same) for guard in environment.guards]
-    return Lowered(library, tuple(found[:before]), tuple(found[before:]))
+    return library
+
+
+def ends_the_process(folder: Path) -> bool:
+    """Whether a check of the generated code stands where its exception cannot leave: in a region of several threads.
+
+    Such a check (an index that no table has) would end the pod, and any client could cause it.
+    """
+    sources = [file.read_text() for file in folder.glob("*.kernel.cpp")]
+    return any("omp parallel" in source and _CHECK.search(source) for source in sources)
 
 
 def _rewritten(condition: Any, same: Mapping[Any, Any]) -> Any:

@@ -45,7 +45,10 @@ class NativeMachine:
         for value, dtype in zip(values, self._dtypes, strict=True):
             if value.dtype is not dtype:
                 raise TypeError(f"an input has element type {value.dtype}, the program was compiled for {dtype}")
-        return tuple(self._runner.run([value.contiguous() for value in values]))
+        try:
+            return tuple(self._runner.run([value.contiguous() for value in values]))
+        except RuntimeError as error:  # its text goes on with addresses in the library
+            raise RuntimeError(_first_line(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,7 @@ class Library:
         try:
             runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(self.file), 1)
         except RuntimeError as error:
-            first = (str(error).strip().splitlines() or [""])[0][:400]
-            raise _incompatible(f"the native library cannot be opened here: {first}") from error
+            raise _incompatible(f"the native library cannot be opened here: {_first_line(error)}") from error
         names: Mapping[str, str] = runner.get_constant_names_to_original_fqns()
         if unknown := sorted(set(names.values()) - weights.keys()):
             message = f"the native library asks for weights that the program does not have: {unknown[:4]}"
@@ -95,6 +97,10 @@ def find(directory: Path, program: str, device: torch.device) -> Library | None:
         raise _incompatible("the native package is for CPUs, and spec.device.kind is gpu")
     guards = tuple(ex.from_json(guard) for guard in manifest.programs[program])
     return Library(package.library_file(directory, program), manifest.target, guards)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:400]
 
 
 def _incompatible(what: str) -> ProgramError:

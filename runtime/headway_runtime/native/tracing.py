@@ -5,7 +5,7 @@ Everything that reaches the compiler has thus passed the inspector and the list 
 same table as in a pod. Weights are inputs here: they are named, and never become part of the code.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,11 @@ from torch.export import Dim
 from headway_runtime.native.errors import CompileError
 from headway_runtime.prepare import expression as ex
 from headway_runtime.prepare import repack
-from headway_runtime.prepare.dimensions import line
-from headway_runtime.program import Program, functions
-from headway_runtime.program.datatypes import BY_PROTOCOL, TORCH
+from headway_runtime.prepare.dimensions import Dimension, Named, line
+from headway_runtime.program import functions
+from headway_runtime.program.datatypes import TORCH
 from headway_runtime.program.machine import Builder, Machine
 from headway_runtime.program.weights import open_weights
-
-Sizes = Mapping[str, int]
 
 # In a pod these are Python's functions of numbers; of symbols they would fix the answer for the sizes of the example.
 _SYMBOLIC: dict[str, Callable[..., Any]] = {
@@ -41,13 +39,33 @@ class _Builder(Builder):
     """
 
     def _step(self, item: Mapping[str, Any]) -> Callable[..., Any]:
+        step = super()._step(item)
+        if item["op"] in {"scan", "map"}:
+            return _fixed(step)
         if item["op"] != "cond":
-            return super()._step(item)
+            return step
         if_true, if_false = (_graph(self._branch(b), len(b["inputs"])) for b in item["branches"])
-        return lambda predicate, *operands: torch.cond(predicate, if_true, if_false, operands)
+
+        def call(predicate: Any, *operands: Any) -> Any:
+            if isinstance(predicate, torch.fx.Proxy):
+                raise CompileError("a branch inside of a branch is not compiled")
+            return torch.cond(predicate, if_true, if_false, operands)
+
+        return call
 
     def _inner(self) -> Builder:
         return _Builder(self._function, self._constant)
+
+
+def _fixed(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """A loop over rows (the last but one of its arguments) whose number is no dynamic size."""
+
+    def call(*arguments: Any) -> Any:
+        if any(not isinstance(x.shape[0], int) for x in arguments[-2]):
+            raise CompileError("a loop (scan, map) over a dynamic number of rows is not compiled")
+        return loop(*arguments)
+
+    return call
 
 
 def _graph(machine: Machine, inputs: int) -> torch.fx.GraphModule:
@@ -93,64 +111,127 @@ class Traceable(torch.nn.Module):  # type: ignore[misc]  # torch is not typed
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A recorded program. ``symbols``: torch's name of a size -> ours in the document (``s77`` -> ``s0``)."""
+    """A recorded program. ``symbols``: torch's name of a size -> ours in the document (``s77`` -> ``s0``);
+    ``narrowed``: conditions where the recording covers less than the program's ranges.
+    """
 
     exported: torch.export.ExportedProgram
     example: tuple[torch.Tensor, ...]
     symbols: Mapping[str, str]
+    narrowed: tuple[ex.Expr, ...]
 
 
-def trace(directory: Path, document: Mapping[str, Any], program: Program, sizes: Sizes) -> Trace:
-    """Record the program with example inputs of these sizes. Raises CompileError."""
-    shapes = program.input_shapes(sizes)
+def trace(directory: Path, document: Mapping[str, Any], named: Named, sizes: Mapping[str, int]) -> Trace:
+    """Record the program with example inputs of these sizes (by dimension name). Raises CompileError.
+
+    Sizes that are described exactly (one name for one size, multiples as such) leave nothing to guess, but torch admits
+    no condition that is on one of them alone; so a program that has some is recorded again with the axes of that size
+    by themselves, and what relates them becomes conditions.
+    """
+    values = {d.symbol: named.axes[d.symbol].symbol_of(sizes[name]) or 0 for name, d in named.by_name.items()}
+    shapes = [[n if isinstance(n, int) else int(ex.evaluate(n, values)) for n in spec.shape] for spec in named.inputs]
     example = tuple(
-        torch.zeros(shape, dtype=BY_PROTOCOL[spec.datatype]) for spec, shape in zip(program.inputs, shapes, strict=True)
+        torch.zeros(shape, dtype=TORCH[spec.datatype]) for shape, spec in zip(shapes, named.inputs, strict=True)
     )
+    failure: Exception | None = None
+    for loose in _attempts(named):
+        try:
+            module = Traceable(directory, document).eval()
+            with torch.no_grad():
+                axes = _axes(named, loose)
+                shapes_of_inputs = (axes,) if axes else None
+                exported = torch.export.export(module, example, dynamic_shapes=shapes_of_inputs, strict=False)
+        except CompileError:
+            raise
+        except Exception as error:
+            failure = failure or error
+        else:
+            return _trace(exported, example, named)
+    assert failure is not None
+    raise CompileError(f"the program cannot be traced with sizes as symbols: {_reason(failure)}") from failure
+
+
+def _attempts(named: Named) -> list[set[str]]:
+    """Which symbols are not described exactly: none, each one alone, all."""
+    symbols = [dimension.symbol for dimension in named.by_name.values()]
+    found: list[set[str]] = [set()]
+    for loose in (*({symbol} for symbol in symbols), set(symbols)):
+        if loose not in found:
+            found.append(loose)
+    return found
+
+
+def _axes(named: Named, loose: set[str]) -> tuple[dict[int, Any], ...]:
+    """The dynamic axes of each input as multiples of a size by name and range, wherever they are that; those of
+    ``loose`` symbols, and any other, by themselves.
+    """
     known: dict[str, Any] = {}
-    axes = tuple(_axes(spec.shape, document["symbols"], known) for spec in program.inputs)
-    try:
-        module = Traceable(directory, document).eval()
-        with torch.no_grad():
-            exported = torch.export.export(module, example, dynamic_shapes=(axes,), strict=False)
-    except Exception as error:
-        raise CompileError(f"the program cannot be traced with sizes as symbols: {_reason(error)}") from error
-    return Trace(exported, example, _symbols(exported, program))
+    for dimension in named.by_name.values():
+        low, high = _range(named, dimension)
+        known[dimension.symbol] = (Dim(dimension.symbol, min=low, max=high), Dim.AUTO(min=low, max=high))
 
-
-def _axes(shape: tuple[int | ex.Expr, ...], ranges: Mapping[str, Any], known: dict[str, Any]) -> dict[int, Any]:
-    """Torch's description of the dynamic axes of one input: a size by name and range, or a multiple of one."""
-    found: dict[int, Any] = {}
-    for axis, size in enumerate(shape):
-        if isinstance(size, int):
-            continue
-        for symbol in size.symbols():
-            limits = ranges[symbol]
-            known.setdefault(symbol, Dim(symbol, min=limits["min"], max=limits["max"]))
+    def axis(size: ex.Expr) -> Any:
         straight = line(size) if len(size.symbols()) == 1 else None
         if straight is None:
-            found[axis] = Dim.AUTO
-        else:
-            scale, offset = straight
-            dimension = known[next(iter(size.symbols()))]
-            dimension = dimension if scale == 1 else scale * dimension
-            found[axis] = dimension + offset if offset else dimension
-    return found
+            return Dim.AUTO
+        scale, offset = straight
+        (symbol,) = size.symbols()
+        exact, by_itself = known[symbol]
+        if symbol in loose:
+            return by_itself if straight == (1, 0) else Dim.AUTO
+        exact = exact if scale == 1 else scale * exact
+        return exact + offset if offset else exact
+
+    return _by_axis(named, axis)
 
 
-def _symbols(exported: torch.export.ExportedProgram, program: Program) -> dict[str, str]:
-    """Which of torch's symbols is which of ours, read off the axes of the inputs that both sides describe alike."""
-    names = exported.graph_signature.user_inputs
+def _by_axis(named: Named, describe: Callable[[ex.Expr], Any]) -> tuple[dict[int, Any], ...]:
+    return tuple(
+        {axis: describe(size) for axis, size in enumerate(spec.shape) if isinstance(size, ex.Expr)}
+        for spec in named.inputs
+    )
+
+
+def _range(named: Named, dimension: Dimension) -> tuple[int, int | None]:
+    """Of the symbol, where ``min`` and ``max`` are of the axis."""
+    axis = named.axes[dimension.symbol]
+    low, high = axis.symbol_of(dimension.min), None if dimension.max is None else axis.symbol_of(dimension.max)
+    return low or 0, high
+
+
+def _trace(exported: torch.export.ExportedProgram, example: tuple[torch.Tensor, ...], named: Named) -> Trace:
+    """Which of torch's symbols is which of ours, read off the axes of the inputs that both sides describe alike; and
+    what torch narrowed. Raises CompileError for a size that recording fixed.
+    """
     nodes = {node.name: node for node in exported.graph.nodes if node.op == "placeholder"}
     found: dict[str, str] = {}
-    for name, spec in zip(names, program.inputs, strict=True):
-        for traced, declared in zip(nodes[str(name)].meta["val"].shape, spec.shape, strict=True):
-            free = getattr(getattr(traced, "node", None), "expr", None)
-            if free is None or isinstance(declared, int) or len(declared.symbols()) != 1 or len(free.free_symbols) != 1:
+    for name, spec in zip(exported.graph_signature.user_inputs, named.inputs, strict=True):
+        for axis, (size, declared) in enumerate(zip(nodes[str(name)].meta["val"].shape, spec.shape, strict=True)):
+            if isinstance(declared, int):
                 continue
-            (mine,), (theirs,) = declared.symbols(), free.free_symbols
-            if line(declared) and all(free.subs(theirs, n) == ex.evaluate(declared, {mine: n}) for n in (5, 1000)):
-                found[str(theirs)] = mine
-    return found
+            if isinstance(size, int):
+                raise CompileError(f"the program can only be compiled with axis {axis} of {spec.name} fixed at {size}")
+            mine, theirs = declared.symbols(), size.node.expr.free_symbols
+            if len(mine) != 1 or len(theirs) != 1 or line(declared) is None:
+                continue
+            (our,), (their,) = mine, theirs
+            if all(size.node.expr.subs(their, n) == ex.evaluate(declared, {our: n}) for n in (5, 1000)):
+                found[str(their)] = our
+    return Trace(exported, example, found, tuple(_narrowed(exported, found, named)))
+
+
+def _narrowed(exported: torch.export.ExportedProgram, symbols: Mapping[str, str], named: Named) -> Iterator[ex.Expr]:
+    """Ranges of the recording that are smaller than those of the program, as conditions."""
+    limits = {d.symbol: _range(named, d) for d in named.by_name.values()}
+    for symbol, recorded in exported.range_constraints.items():
+        if str(symbol) not in symbols:
+            continue
+        our = symbols[str(symbol)]
+        low, high = limits[our]
+        if recorded.lower > low:
+            yield ex.call("ge", ex.symbol(our), ex.const(int(recorded.lower)))
+        if recorded.upper.is_Integer and (high is None or recorded.upper < high):
+            yield ex.call("le", ex.symbol(our), ex.const(int(recorded.upper)))
 
 
 def _reason(error: Exception) -> str:
