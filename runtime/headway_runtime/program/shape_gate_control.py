@@ -4,22 +4,44 @@ What a loop stacks is counted for all its steps; the rows before they are stacke
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 
 from headway_runtime.program.control import Graph, LoopError
 from headway_runtime.program.shape_gate_unknown import UNKNOWN, any_unknown
 
-Enter = Callable[[Any], None]
-"""Counts tensors that came to be."""
+
+class Meter(Protocol):
+    """What counts tensors that came to be."""
+
+    def enter(self, result: Any) -> None: ...
+
+    def loosely(self) -> AbstractContextManager[None]: ...
+
+
+class MeasuredAutocast:
+    """What is computed under autocast has element types that only the device's own kernels decide: it is counted at
+    half its bytes, and what comes of it is unknown.
+    """
+
+    def __init__(self, meter: Meter, body: Graph) -> None:
+        self._meter = meter
+        self._body = body
+
+    def __call__(self, *operands: Any, enabled: bool, **_: Any) -> Sequence[Any]:
+        if not enabled:
+            return self._body(*operands)
+        with self._meter.loosely():
+            return [UNKNOWN for _ in self._body(*operands)]
 
 
 class MeasuredCond:
     """Both branches, one after the other: the larger one makes the peak. Results that differ are unknown."""
 
-    def __init__(self, enter: Enter, *branches: Graph) -> None:
-        self._enter = enter
+    def __init__(self, meter: Meter, *branches: Graph) -> None:
+        self._meter = meter
         self._branches = branches
 
     def __call__(self, predicate: Any, *operands: Any) -> list[Any]:
@@ -34,8 +56,8 @@ class MeasuredCond:
 class MeasuredScan:
     """One step, and the results of all."""
 
-    def __init__(self, enter: Enter, body: Graph) -> None:
-        self._enter = enter
+    def __init__(self, meter: Meter, body: Graph) -> None:
+        self._meter = meter
         self._body = body
 
     def __call__(self, carried: Sequence[Any], xs: Sequence[Any], more: Sequence[Any]) -> list[Any]:
@@ -47,21 +69,22 @@ class MeasuredScan:
             if was is not UNKNOWN and now is not UNKNOWN and _described(was) != _described(now):
                 raise LoopError("what a scan carries changes its shape or type from one step to the next")
             state.append(UNKNOWN if was is UNKNOWN else now)
-        return [*state, *_stacked(rows, steps, self._enter)]
+        return [*state, *_stacked(rows, steps, self._meter)]
 
 
 class MeasuredMap:
     """One step, and the results of all."""
 
-    def __init__(self, enter: Enter, body: Graph) -> None:
-        self._enter = enter
+    def __init__(self, meter: Meter, body: Graph) -> None:
+        self._meter = meter
         self._body = body
 
     def __call__(self, xs: Sequence[Any], more: Sequence[Any]) -> list[Any]:
-        return _stacked(self._body(*_row(xs), *more), _steps(xs), self._enter)
+        return _stacked(self._body(*_row(xs), *more), _steps(xs), self._meter)
 
 
 MEASURED: dict[str, Callable[..., Callable[..., Any]]] = {
+    "autocast": MeasuredAutocast,
     "cond": MeasuredCond,
     "map": MeasuredMap,
     "scan": MeasuredScan,
@@ -82,9 +105,9 @@ def _row(xs: Sequence[Any]) -> list[Any]:
     return [UNKNOWN if x is UNKNOWN else x.new_empty(x.shape[1:]) for x in xs]
 
 
-def _stacked(rows: Sequence[Any], steps: int | None, enter: Enter) -> list[Any]:
+def _stacked(rows: Sequence[Any], steps: int | None, meter: Meter) -> list[Any]:
     results = [UNKNOWN if steps is None or row is UNKNOWN else row.new_empty((steps, *row.shape)) for row in rows]
-    enter(results)
+    meter.enter(results)
     return results
 
 

@@ -33,15 +33,15 @@ class Ledger:
         """The storage is accounted for elsewhere (a weight): it and its views never count here."""
         self._users[_storage(tensor)] = -1
 
-    def add(self, tensor: torch.Tensor, what: str) -> None:
-        """A tensor came to be; it leaves by itself when Python drops it."""
+    def add(self, tensor: torch.Tensor, what: str, *, halved: bool = False) -> None:
+        """A tensor came to be; it leaves by itself when Python drops it. ``halved``: only half its bytes are sure."""
         key = _storage(tensor)
         users = self._users.get(key, 0)
         if users < 0:
             return
         if id(tensor) in self._references:  # an operator handed back the tensor it was given
             return
-        size = tensor.untyped_storage().nbytes()
+        size = tensor.untyped_storage().nbytes() // (2 if halved else 1)
         if users == 0:
             self.live += size
             self.peak = max(self.peak, self.live)

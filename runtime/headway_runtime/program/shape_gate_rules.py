@@ -119,8 +119,7 @@ RULES: Mapping[str, Callable[[Rule], Rule]] = {
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
     "quantized_decomposed.choose_qparams_per_token.default": _choose_per_token,
     "quantized_decomposed.dequantize_per_token.default": _dequantize_per_token,
-    "aten.lstm.input": _recurrent,
-    "aten.gru.input": _recurrent,
+    **{f"aten.{name}.input": _recurrent for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
 }
 
 
