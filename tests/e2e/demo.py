@@ -38,7 +38,7 @@ def tell(platform: Platform, narrator: Narrator) -> Story:
     with narrator.chapter("Publish two versions of a model to the object store") as say:
         platform.forget(NAMESPACE)
         platform.namespace(NAMESPACE)
-        first, second = platform.publish(NAMESPACE, say)
+        first, second, hostile = platform.publish(NAMESPACE, say)
     with platform.story(NAMESPACE, first) as story:
         with narrator.chapter("kubectl apply: one ModelDeployment, two replicas, shape buckets") as say:
             deployed = story.deploy()
@@ -50,6 +50,11 @@ def tell(platform: Platform, narrator: Narrator) -> Story:
             say(f"every pod confirmed after {tuned.acknowledged_seconds:.2f} s: {_knobs(tuned.effective)}")
             say(f"same pods: {_yes(tuned.pods_before == tuned.pods_after)}; restarts: {tuned.restarts}")
             say(f"{tuned.requests} requests meanwhile, {len(tuned.failures)} failed")
+        with narrator.chapter("A canary of a file that would run code when it is loaded") as say:
+            refused = story.refuse(hostile)
+            say(f"refused after {refused.seconds:.1f} s: {refused.message}")
+            say(f"{refused.requests} requests meanwhile, all to {deployed.stable}; {len(refused.failures)} failed")
+            _expect(refused.answered_by == {deployed.stable}, f"{', '.join(refused.answered_by)} answered")
         with narrator.chapter("A canary at 10 %") as say:
             canaried = story.canary(second, weight=10, count=2000)
             say(f"candidate {canaried.candidate} warm, with its first weight, after {canaried.ready_seconds:.1f} s")

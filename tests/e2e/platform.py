@@ -2,6 +2,7 @@
 
 import copy
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from onenode import images, instance, s3
 from onenode.build import ALL, CLUSTER, build
 from onenode.errors import OnenodeError
 
-from tests.e2e import models
+from tests.e2e import hostile_files, models
 from tests.e2e.cluster_access import Access, Object, StoryError
 from tests.e2e.story import MODEL, Story
 
@@ -60,14 +61,20 @@ class Platform:
         waiting = ["--timeout=180s"] if wait else ["--wait=false"]
         self.access.kubectl("delete", "namespace", namespace, "--ignore-not-found", *waiting)
 
-    def publish(self, namespace: str, say: Say) -> tuple[Object, Object]:
-        """Put both versions of the demo's model into an object store in the namespace; their `artifact` fields."""
+    def publish(self, namespace: str, say: Say) -> tuple[Object, Object, Object]:
+        """Put the demo's artifacts into an object store in the namespace; their `artifact` fields.
+
+        Both versions of the model, and the second one with a pickle in it that would run when it is loaded.
+        """
         paths = {f"minilm/{version}/model.pt2": models.exported(version, say) for version in (1, 2)}
-        publish(self, namespace, paths)
-        for key, path in paths.items():
-            say(f"s3://{BUCKET}/{key}  {path.stat().st_size / 1e6:.0f} MB")
-        first, second = ({"uri": f"s3://{BUCKET}/{key}"} for key in paths)
-        return {**first, "credentials": {"secretName": CREDENTIALS}}, second
+        with tempfile.TemporaryDirectory() as folder:
+            hostile = hostile_files.with_pickle(paths["minilm/2/model.pt2"], Path(folder) / "model.pt2")
+            paths["minilm/hostile/model.pt2"] = hostile
+            publish(self, namespace, paths)
+            for key, path in paths.items():
+                say(f"s3://{BUCKET}/{key}  {path.stat().st_size / 1e6:.0f} MB")
+        first, second, third = ({"uri": f"s3://{BUCKET}/{key}"} for key in paths)
+        return {**first, "credentials": {"secretName": CREDENTIALS}}, second, third
 
     def story(self, namespace: str, artifact: Object) -> Story:
         """A story about the example's manifest, small enough for two cores."""

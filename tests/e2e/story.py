@@ -1,7 +1,7 @@
 """The product's story on a real cluster, told once: `make demo` prints it, the end-to-end test asserts it.
 
-Deploy, ask, tune under traffic, canary, promote, roll back. Every chapter returns what happened, figures and
-observations, never a verdict; `failures` are those of the whole story.
+Deploy, ask, tune under traffic, refuse a hostile file, canary, promote, roll back. Every chapter returns what happened,
+figures and observations, never a verdict; `failures` are those of the whole story.
 """
 
 import time
@@ -46,6 +46,16 @@ class Tuned:
     pods_before: frozenset[str]
     pods_after: frozenset[str]
     restarts: int
+    requests: int
+    failures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    seconds: float  # kubectl apply -> the condition says why
+    message: str
+    revision: str
+    answered_by: frozenset[str]  # the revisions that answered meanwhile
     requests: int
     failures: tuple[str, ...]
 
@@ -144,6 +154,30 @@ class Story:
             len(traffic.answers),
             self._account(traffic),
         )
+
+    def refuse(self, artifact: Object) -> Refused:
+        """Give a share of the requests to a file that would run code when it is loaded, and take it back."""
+        with self._traffic() as traffic:
+            self.manifest["spec"]["canary"] = {"artifact": artifact, "weight": 50}
+            start = self._apply()
+            resource = wait_until("ArtifactVerified=False", self._is_refused, seconds=120)
+            seconds = time.monotonic() - start
+            time.sleep(1)
+            del self.manifest["spec"]["canary"]
+            self._apply()
+            self._wait("UpToDate", "Routed", seconds=60)
+        return Refused(
+            seconds,
+            conditions(resource)["ArtifactVerified"]["message"],
+            self._revision(resource, "Canary"),
+            frozenset(traffic.by_revision()),
+            len(traffic.answers),
+            self._account(traffic),
+        )
+
+    def _is_refused(self) -> Object | None:
+        resource = self._resource()
+        return resource if conditions(resource).get("ArtifactVerified", {}).get("status") == "False" else None
 
     def canary(self, artifact: Object, *, weight: int, count: int) -> Canaried:
         """Give a second version `weight` per cent, and count who answers `count` requests."""
@@ -298,4 +332,4 @@ class Story:
         return tuple((SENTENCES[a], SENTENCES[b], float(vectors[a] @ vectors[b])) for a, b in pairs)
 
 
-__all__ = ["MODEL", "Canaried", "Deployed", "Promoted", "Rested", "RolledBack", "Story", "Tuned"]
+__all__ = ["MODEL", "Canaried", "Deployed", "Promoted", "Refused", "Rested", "RolledBack", "Story", "Tuned"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import untrusted
+from tests.e2e import hostile_files, untrusted
 from tests.e2e.cluster_access import Object, conditions
 from tests.e2e.platform import BUCKET, CREDENTIALS, Platform, publish
 from tests.e2e.small import Small, export, small_world
@@ -32,8 +32,8 @@ def _files(directory: Path) -> Iterator[Path]:
     text.write_text("this is not an archive")
     yield text
     honest = export(directory, 1)
-    yield untrusted.with_wrong_answers(honest, directory / "wrong-answers.pt2")
-    yield untrusted.with_wrong_shape(honest, directory / "wrong-shape.pt2")
+    yield hostile_files.with_wrong_answers(honest, directory / "wrong-answers.pt2")
+    yield hostile_files.with_wrong_shape(honest, directory / "wrong-shape.pt2")
     yield untrusted.hungry(directory / "hungry.pt2")
 
 

@@ -3,6 +3,7 @@
 import httpx
 
 from tests import readme
+from tests.e2e.cluster_access import Object
 from tests.e2e.platform import SYSTEM_NAMESPACE, Platform
 from tests.e2e.story import MODEL, Story
 
@@ -14,13 +15,13 @@ def test_a_model_is_deployed_tuned_canaried_promoted_and_rolled_back_without_a_f
 ) -> None:
     platform.forget(NAMESPACE)
     platform.namespace(NAMESPACE)
-    first, second = platform.publish(NAMESPACE, print)
+    first, second, hostile = platform.publish(NAMESPACE, print)
     with platform.story(NAMESPACE, first) as story:
-        _tell(story, first, second)
+        _tell(story, first, second, hostile)
     platform.forget(NAMESPACE, wait=False)
 
 
-def _tell(story: Story, first: dict[str, object], second: dict[str, object]) -> None:
+def _tell(story: Story, first: Object, second: Object, hostile: Object) -> None:
     deployed = story.deploy()
     guitar, stocks, unlike, _ = (similarity for _, _, similarity in deployed.similarities)
     assert guitar > 0.5
@@ -39,6 +40,10 @@ def _tell(story: Story, first: dict[str, object], second: dict[str, object]) -> 
     assert (tuned.effective["maxBatch"], tuned.effective["maxWait"]) == (8, "5ms")
     assert tuned.pods_after == tuned.pods_before == deployed.pods
     assert tuned.restarts == 0
+
+    refused = story.refuse(hostile)
+    assert "the example inputs hold more than plain tensors" in refused.message
+    assert refused.answered_by == {deployed.stable}
 
     canaried = story.canary(second, weight=10, count=2000)
     assert canaried.candidate != deployed.stable

@@ -10,7 +10,7 @@ from headway_api.names import ADMIN_PORT, MODEL_DIR, SERVE_CONTAINER
 from headway_runtime.prepare.signatures.keys import PrivateKey, generate
 from onenode import instance, s3
 
-from tests.e2e import node, untrusted
+from tests.e2e import hostile_files, node, untrusted
 from tests.e2e.cluster_access import Object, conditions, wait_until
 from tests.e2e.platform import BUCKET, INSTANCE, Platform, publish
 from tests.e2e.small import MODEL, Small, export, small_world
@@ -47,7 +47,7 @@ def world(platform: Platform, keys: Keys, tmp_path_factory: pytest.TempPathFacto
 
 def _files(directory: Path, keys: Keys) -> dict[str, Path]:
     first, second = export(directory, 1), export(directory, 2)
-    files = {"hostile.pt2": untrusted.with_pickle(second, directory / "hostile.pt2")}
+    files = {"hostile.pt2": hostile_files.with_pickle(second, directory / "hostile.pt2")}
     signed = {
         "by-old": untrusted.sign(first, keys.old),
         "by-new": untrusted.sign(second, keys.new),
@@ -91,7 +91,7 @@ def test_a_hostile_canary_never_runs_and_the_stable_answers_every_request(world:
         assert (serve["name"], serve["started"], serve["restartCount"]) == (SERVE_CONTAINER, False, 0)
         assert "containerID" not in serve, "the container that would run it was never made"
         if world.platform.embedded:
-            assert untrusted.MARKER.name not in node.scratch(pod, _init())
+            assert hostile_files.MARKER.name not in node.scratch(pod, _init())
         (shown,) = [r for r in world.resource()["status"]["revisions"] if r["name"] == canary]
         assert (shown["weight"], shown["ready"]) == (0, 0)
         assert conditions(world.resource())["Ready"]["status"] == "True"
