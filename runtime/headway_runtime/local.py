@@ -104,6 +104,7 @@ def serve(folder: Path, *, host: str, port: int, admin_port: int) -> None:
 
 def _run(module: str, options: dict[str, Any], folder: Path) -> None:
     arguments: Sequence[str] = [str(part) for pair in options.items() for part in pair]
+    (folder / "termination-log").unlink(missing_ok=True)  # each process leaves its own reason
     process = subprocess.Popen([sys.executable, "-m", module, *arguments])
 
     def pass_on(number: int, _: FrameType | None) -> None:

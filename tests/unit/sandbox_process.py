@@ -135,7 +135,7 @@ def main() -> None:
         if request["user"]:
             become(request["user"])
         if request["where"] == "before":
-            thread = threading.Thread(target=lambda: (early.set(), begin.wait(), work()))
+            thread = threading.Thread(target=lambda: (early.set(), begin.wait(), work()), daemon=True)
             thread.start()
             early.wait()
         imitate(request["lack"])

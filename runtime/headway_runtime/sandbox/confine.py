@@ -41,11 +41,11 @@ def confine(files: Files, *, demand: Sandbox) -> SandboxReport:
     try:
         limits.limit()
     except (OSError, UnknownMachineError) as error:
-        parts = Parts(0, False, (f"no_new_privs: {error}",))
+        parts = Parts(0, False, (f"both mechanisms: {error}",))
     else:
         alone = _alone()
         abi, no_landlock = _landlock(files)
-        filtered, no_seccomp = _seccomp(devices=bool(files.devices[1:]))
+        filtered, no_seccomp = _seccomp(devices=bool(files.devices))
         parts = Parts(abi, filtered, tuple(reason for reason in (alone, no_landlock, no_seccomp) if reason))
     return _judge(parts, demand)
 

@@ -29,7 +29,7 @@ _GPU_DEVICES = "nvidia*"  # in /dev
 @dataclass(frozen=True, slots=True)
 class Files:
     """Everything beneath these paths, and nothing else: `read`; `write`, which includes reading; `devices`, which are
-    read, written and sent commands. A path that does not exist grants nothing.
+    read, written and sent the commands of their drivers. A path that does not exist grants nothing.
     """
 
     read: tuple[Path, ...] = ()
@@ -41,10 +41,10 @@ def files_of_this_process(*, read: Iterable[Path], scratch: Path, gpu: bool) -> 
     """What any serving process needs on this machine, with `read` beside it: the interpreter, its packages, the
     system's libraries, facts about the machine; for writing `scratch` alone. `gpu`: NVIDIA's devices.
     """
-    devices = (Path("/dev/null"), *(sorted(Path("/dev").glob(_GPU_DEVICES)) if gpu else ()))
+    devices = sorted(Path("/dev").glob(_GPU_DEVICES)) if gpu else ()
     system = map(Path, (*_LIBRARIES, *_FACTS, *(_GPU if gpu else ())))
     found = (*_packages(), *_library_path(), *system, *read)
-    return Files(read=tuple(dict.fromkeys(found)), write=(scratch,), devices=devices)
+    return Files(read=tuple(dict.fromkeys(found)), write=(scratch, Path(os.devnull)), devices=tuple(devices))
 
 
 def _packages() -> Iterable[Path]:

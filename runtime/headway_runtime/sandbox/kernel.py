@@ -11,15 +11,17 @@ _libc.syscall.restype = ctypes.c_long
 
 
 class UnknownMachineError(Exception):
-    """A processor whose system calls this package has no numbers for."""
+    """A system or a processor whose system calls this package has no numbers for."""
 
 
 def machine() -> Machine:
     """The processor this process runs on. Raises UnknownMachineError."""
-    try:
-        return Machine(platform.machine())
-    except ValueError:
-        raise UnknownMachineError(f"no system call numbers for {platform.machine()}") from None
+    system, processor = platform.system(), platform.machine()
+    if system != "Linux" or processor not in NUMBERS:
+        raise UnknownMachineError(
+            f"the sandbox is for Linux on {' and '.join(Machine)}; this is {system} on {processor}"
+        )
+    return Machine(processor)
 
 
 def call(name: str, *arguments: int | ctypes.Array[ctypes.c_char] | ctypes.Structure | None) -> int:

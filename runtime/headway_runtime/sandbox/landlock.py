@@ -45,7 +45,7 @@ WRITE = (
     | (Right.WRITE_FILE | Right.TRUNCATE)
     | (Right.MAKE_REG | Right.MAKE_DIR | Right.REMOVE_FILE | Right.REMOVE_DIR)
 )
-"""Files and folders; no links, sockets, pipes or devices."""
+"""Files and folders; links, sockets, pipes and devices are not made."""
 DEVICE = Right.READ_FILE | Right.WRITE_FILE | Right.IOCTL_DEV
 OF_FILES = Right.EXECUTE | Right.WRITE_FILE | Right.READ_FILE | Right.TRUNCATE | Right.IOCTL_DEV
 """The rights that a rule on something else than a folder may grant."""
