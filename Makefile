@@ -35,14 +35,17 @@ check: $(VENV)/.installed ## Lint, types, walls between packages, drift of gener
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m headway_api.crd --check
+	@$(BIN)/python -m headway_runtime.prepare.rulesdoc --check
 
 format: $(VENV)/.installed ## Format the code, regenerate the CRD and the reference
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 	@$(BIN)/python -m headway_api.crd
+	@$(BIN)/python -m headway_runtime.prepare.rulesdoc
 
 crds: $(VENV)/.installed ## Regenerate what is rendered from the types: crds/, the chart's copy, docs/reference/
 	@$(BIN)/python -m headway_api.crd
+	@$(BIN)/python -m headway_runtime.prepare.rulesdoc
 
 cluster: system $(VENV)/.installed ## Start the embedded one-node Kubernetes (built on first use); print how to use it
 	@$(RUN) -m onenode up
