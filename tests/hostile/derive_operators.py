@@ -1,8 +1,8 @@
 """Derive the list of operators a program may use from the dispatcher of the installed torch, by the rules below.
 
-    python tests/hostile/derive_operators.py            compare with the list in the package and explain each difference
-    python tests/hostile/derive_operators.py --write    rewrite the list
-    python tests/hostile/derive_operators.py --audit    print every operator left out, with the reason
+    python -m tests.hostile.derive_operators            compare with the list in the package and explain each difference
+    python -m tests.hostile.derive_operators --write    rewrite the list, and the page about it
+    python -m tests.hostile.derive_operators --audit    print every operator left out, with the reason
 
 Default deny: an operator is on the list when no rule speaks against it. What a program may do is compute on its
 inputs; so nothing that reads or writes files, prints, draws random numbers, trains, returns uninitialised memory,
@@ -19,157 +19,35 @@ from pathlib import Path
 
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the quantized_decomposed operators
+from headway_runtime.prepare import operators
+from headway_runtime.program.guarded import GUARDED
+
+from tests.hostile.operator_families import (
+    ALLOWED,
+    BITWISE,
+    DENIED,
+    FAMILIES,
+    PRIVATE_ALLOWED,
+    QUANTIZED_DECOMPOSED,
+    SPECIAL_ALLOWED,
+    STRINGS,
+    WHY,
+)
 
 LIST = Path(__file__).parents[2] / "runtime/headway_runtime/prepare/operators_2_15.txt"
+PAGE = Path(__file__).parents[2] / "docs/reference/operators.md"
 
-# Families by patterns in the operator's name (separated by spaces), each with the reason it is left out.
-FAMILIES: dict[str, str] = {
-    "reads files, prints or tests": r"""
-        from_file _print _test _debug manual_seed _sobol
-    """,
-    "draws random numbers": r"""
-        bernoulli dropout rand normal_$ ^normal rrelu cauchy geometric exponential log_normal multinomial
-        poisson$ binomial standard_gamma dirichlet _sample fractional ^native_dropout
-    """,
-    "belongs to training": r"""
-        backward _jvp _amp _fused_ _foreach retain requires_grad output_nr _grad\b ^grad$ is_leaf fake_quant
-        ctc_loss make_dual unpack_dual _fw_ batch_norm_ get_gradients lift$
-    """,
-    "is a vendor's kernel": r"""
-        cuda cudnn miopen mkldnn mkl mps xnnpack nnpack vulkan fbgemm thnn _triton _flash efficient_attention
-        _cslt _nnpack _transformer _native_multi _cufft fused_moe
-    """,
-    "is for old quantised tensors": r"""
-        ^quantize dequantize quantized _quant qint int_repr q_scale q_zero q_per qscheme choose_qparams
-        _saturate _wrapped _weight_int _dyn_quant _empty_affine _empty_per _make_per
-    """,
-    "is for sparse or nested tensors": r"""
-        sparse csr csc bsr bsc coo nested jagged dense_dim to_dense to_padded _spdiags segment coalesce hspmm
-        sspaddmm ^smm$ ^(ccol_|col_|crow_|row_)?indices$ ^values$ _packed pack_
-    """,
-    "reaches into storage or metadata": r"""
-        storage ^set_ ^set$ ^_set resize functional_tensor pin_memory is_pinned record_stream reshape_alias _version
-        ^data$ _lazy _sync rename names is_set_to swap_
-    """,
-    "asks about a tensor instead of computing": r"""
-        ^is_ can_cast result_type promote_types allclose ^equal$ ^dim$ ^size$ ^stride$ ^numel$ get_device
-        _has_same sym_is_ hash_tensor ^hash
-    """,
-    "copies a view; no export writes it": r"""
-        _copy$
-    """,
-    "counts data into bins whose number the data decide": r"""
-        histogram bincount histc
-    """,
-    "returns uninitialised memory": r"""
-        ^empty ^new_empty ^_empty
-    """,
-    "has too few checks of its arguments": r"""
-        ^lstm ^gru rnn embedding_bag unpool pdist rowwise embedding_renorm slow_conv conv_depthwise3d
-        convolution_overrideable multi_margin multilabel_margin nll_loss_forward nll_loss2d_forward linalg_ldl
-        geqrf orgqr ormqr linalg_householder lu_unpack lu_solve triangular_solve kaiser_window combinations
-        mvlgamma linalg_eig$ linalg_eigvals$ ^gradient ^lcm ^gcd
-    """,
-}
 
-# One by one, each with its reason.
-DENIED: dict[str, str] = {
-    "aten.native_batch_norm.default": "died in a fuzz run on statistics of the wrong size; export writes batch_norm",
-    "aten.repeat_interleave.self_Tensor": "died in a fuzz run on negative repeats",
-    "aten.norm_except_dim.default": "belongs to training",
-    "aten.flatten_dense_tensors.default": "belongs to training",
-    "aten.unflatten_dense_tensors.default": "belongs to training",
-    "aten.native_norm.default": "is for sparse or nested tensors",
-    "aten.native_norm.ScalarOpt_dim_dtype": "is for sparse or nested tensors",
-    "aten._convolution.deprecated": "is deprecated",
-    "aten.as_strided_.default": "reaches into storage or metadata",
-    "aten.range.default": "is deprecated",
-    "aten.range.step": "is deprecated",
-}
+_HEAD = """<!-- Generated by `python -m tests.hostile.derive_operators --write`; do not edit. -->
+# Operators that a program may use
 
-# Against a rule, each with the reason: real models need them, and the inspector checks their arguments.
-ALLOWED: dict[str, str] = {
-    "aten.to.dtype_layout": "what .to() becomes in transformers' models",
-    "aten.dropout.default": "in inference form only (preconditions)",
-    "aten.lstm.input": "in inference form, the number of weights checked (preconditions)",
-    "aten.gru.input": "in inference form, the number of weights checked (preconditions)",
-    "aten.rnn_tanh.input": "in inference form, the number of weights checked (preconditions)",
-    "aten.rnn_relu.input": "in inference form, the number of weights checked (preconditions)",
-    **{
-        f"aten.{cell}.default": "one step of a recurrent network; sizes checked before the call (guarded)"
-        for cell in ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
-    },
-    **{
-        f"aten.{name}.default": "in inference form only (preconditions)"
-        for name in ("dropout_", "feature_dropout", "feature_dropout_", "alpha_dropout", "feature_alpha_dropout")
-    },
-    **{
-        f"aten.{name}": "recommenders; indices and offsets checked before the call (guarded)"
-        for name in (
-            "embedding_bag.default",
-            "embedding_bag.padding_idx",
-            "_embedding_bag.default",
-            "_embedding_bag_forward_only.default",
-        )
-    },
-    **{
-        f"aten.{name}.default": "what torch.fft becomes in decomposed programs; sizes checked before the call (guarded)"
-        for name in ("_fft_r2c", "_fft_c2r", "_fft_c2c")
-    },
-    "aten._weight_norm.default": "parametrised convolutions of speech models; sizes checked (guarded)",
-    "aten._weight_norm_interface.default": "the same in decomposed programs; sizes checked (guarded)",
-    "aten._unique2.default": "what torch.unique becomes",
-    "aten._assert_async.default": "an assertion",
-    "aten._assert_async.msg": "an assertion",
-    "aten.scaled_dot_product_attention.default": "attention; dropout must be 0 (preconditions)",
-    "aten.lift_fresh_copy.default": "what a tensor literal in forward becomes",
-    "aten._unsafe_view.default": "a view in decomposed programs; tracked as one",
-    "aten.copy.default": "functional form of copy_",
-    "aten.copy_.default": "assignment to a slice",
-    "aten.pow_.Tensor": "in place; its functional form is pow.Tensor_Tensor",
-    "aten.transpose_.default": "in place; its functional form is transpose.int",
-    "aten._to_copy.default": "what .to() becomes in decomposed programs",
-    "aten.index_copy.default": "index, not a copy of a view",
-    "aten.index_copy_.default": "index, not a copy of a view",
-    "aten._assert_scalar.default": "an assertion",
-    "aten._assert_tensor_metadata.default": "an assertion",
-    "aten.sym_constrain_range.default": "an assertion",
-    "aten.sym_constrain_range_for_size.default": "an assertion",
-    "aten.quantile.default": "statistics, not quantisation",
-    "aten.quantile.scalar": "statistics, not quantisation",
-    "aten.nanquantile.default": "statistics, not quantisation",
-    "aten.nanquantile.scalar": "statistics, not quantisation",
-    "aten.grid_sampler_2d.default": "sampling of an image, not of a distribution",
-    "aten.grid_sampler_3d.default": "sampling of an image, not of a distribution",
-    "aten.grid_sampler.default": "sampling of an image, not of a distribution",
-    "aten.isfinite.default": "computes",
-}
-
-_PRIVATE_ALLOWED = """
-    _softmax _log_softmax _to_copy _native_batch_norm_legit_no_training _adaptive_avg_pool2d
-    _adaptive_avg_pool3d _trilinear _cdist_forward _local_scalar_dense _int_mm _shape_as_tensor
-    _upsample_bilinear2d_aa _upsample_bicubic2d_aa _conj _conj_physical _neg_view _convolution
+{overloads} overloads of {operators} operators of torch {torch} are on the list; {left} are not. What is not on the list
+is refused as `operator.unlisted`. The list is derived by rule: an operator is on it when no rule speaks against it. One
+on the list may still be refused for its arguments (`operator.value`, `operator.allocation`, `operator.training`), and
+some are called through a check of shapes and values, because torch would end the process on others. All are called
+with hostile arguments by `python -m tests.hostile.fuzz_operators`. How much memory a program takes at run time is
+decided by its sizes, which the shape gate derives before a request is served.
 """
-PRIVATE_ALLOWED = frozenset(_PRIVATE_ALLOWED.split())
-BITWISE = {"__and__", "__or__", "__xor__", "__lshift__", "__rshift__"}
-SPECIAL_ALLOWED = {
-    "special_erf",
-    "special_expit",
-    "special_softmax",
-    "special_log_softmax",
-    "special_logsumexp",
-    "special_exp2",
-}
-_STRINGS = """
-    approximate rounding_mode padding mode equation norm interpolation reduce indexing ord UPLO side assert_msg
-    padding_mode p driver
-"""
-STRINGS = frozenset(_STRINGS.split())
-QUANTIZED_DECOMPOSED = (
-    "quantize_per_tensor.default quantize_per_tensor.tensor dequantize_per_tensor.default dequantize_per_tensor.tensor "
-    "quantize_per_channel.default dequantize_per_channel.default choose_qparams.tensor "
-    "choose_qparams_per_token.default quantize_per_token.default dequantize_per_token.default"
-)
 
 
 def derive() -> tuple[dict[str, str], dict[str, str]]:
@@ -195,6 +73,49 @@ def derive() -> tuple[dict[str, str], dict[str, str]]:
     return allowed, reasons
 
 
+def page(allowed: dict[str, str], reasons: dict[str, str]) -> str:
+    """docs/reference/operators.md."""
+    counts = Counter(_family(reason) for reason in reasons.values())
+    names = sorted({key.rsplit(".", 1)[0] for key in allowed})
+    lines = [
+        _HEAD.format(overloads=len(allowed), operators=len(names), torch=operators.TORCH, left=len(reasons)),
+        "## Left out",
+        "",
+        "| an operator that | overloads | why |",
+        "|---|---|---|",
+        *(
+            f"| {reason} | {number} | {WHY[reason]} |"
+            for reason, number in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        ),
+        "",
+        "One by one:",
+        "",
+        *(f"- `{name}`: {reason}" for name, reason in sorted(DENIED.items())),
+        "",
+        "## On the list against a rule",
+        "",
+        *(f"- `{name}`: {reason}" for name, reason in sorted(ALLOWED.items()) if name in allowed),
+        "",
+        "## Checked before each call",
+        "",
+        *(f"- `{name}`" for name in sorted(GUARDED)),
+        "",
+        "## The list",
+        "",
+        " ".join(f"`{name}`" for name in names),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _family(reason: str) -> str:
+    """The line of the table that a reason belongs to."""
+    if reason in DENIED.values() and reason not in FAMILIES:
+        return "is left out by name"
+    if reason.startswith("takes a free text"):
+        return "takes a free text"
+    return re.sub(r"in place, and aten\.\S+ is", "works in place, and its functional form is", reason)
+
+
 def _key(schema: torch.FunctionSchema) -> str:
     return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
 
@@ -217,11 +138,11 @@ def _reason(key: str, schema: torch.FunctionSchema, dispatched: set[str]) -> str
     if key in ALLOWED:
         return None
     if name.startswith("__"):
-        return None if name in BITWISE else "private"
+        return None if name in BITWISE else "is private"
     if name.startswith("_"):
-        return None if name in PRIVATE_ALLOWED else "private"
+        return None if name in PRIVATE_ALLOWED else "is private"
     if name.startswith("special_") and name not in SPECIAL_ALLOWED:
-        return "rare special function"
+        return "is a rare special function"
     for reason, patterns in FAMILIES.items():
         if re.search("|".join(patterns.split()), name):
             return reason
@@ -261,6 +182,7 @@ def main() -> int:
     allowed, reasons = derive()
     if options.write:
         LIST.write_text("".join(f"{allowed[key]}\n" for key in sorted(allowed)), encoding="ascii")
+        PAGE.write_text(page(allowed, reasons), encoding="utf-8")
     if options.audit:
         for key, reason in sorted(reasons.items()):
             print(f"{key}: {reason}")
