@@ -246,7 +246,10 @@ def line(expr: ex.Expr) -> tuple[int, int] | None:
     if any(e.operator not in {"const", "symbol", "add", "mul", "sub", "neg"} for e in ex.walk(expr)):
         return None
     (symbol,) = expr.symbols()
-    at = [ex.evaluate(expr, {symbol: n}) for n in (0, 1, 2, 1000)]
+    try:
+        at = [ex.evaluate(expr, {symbol: n}) for n in (0, 1, 2, 1000)]
+    except ex.EvaluationError:
+        return None
     scale, offset = int(at[1] - at[0]), int(at[0])
     straight = at[2] - at[1] == scale and at[3] == 1000 * scale + offset
     return (scale, offset) if straight and scale > 0 else None

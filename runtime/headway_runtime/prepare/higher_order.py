@@ -141,7 +141,6 @@ def _branch(
     if outer.depth >= MAX_NESTING or len(graph["inputs"]) != len(operands):
         raise Refusal("graph.value", "branches nested too deeply, or with other inputs than operands")
     inner = Translation(outer.counter, outer.depth + 1, autocast=outer.autocast if autocast is None else autocast)
-    before = set(outer.counter.aliases.written)
     own = [_define_input(inner, argument, None) for argument in graph["inputs"]]
     for name, operand in zip(own, operands, strict=True):
         if isinstance(operand, dict) and outer.counter.kinds[operand["v"]] != outer.counter.kinds[name]:
@@ -149,7 +148,7 @@ def _branch(
     for name in own:
         outer.counter.aliases.fresh(name)
     translate_nodes(inner, graph)
-    if (outer.counter.aliases.written - before) & set(own):
+    if not outer.counter.aliases.written.isdisjoint(own):
         raise Refusal("write.branch")
     return {"inputs": own, "nodes": inner.instructions, "outputs": [_operand(inner, o) for o in graph["outputs"]]}
 

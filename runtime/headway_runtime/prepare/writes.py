@@ -7,7 +7,11 @@ is fresh. An operator that writes to an argument writes to all of that argument'
 
 from dataclasses import dataclass, field
 
+from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.operators import Signature
+
+MAX_ROOTS = 4_000_000
+"""In all sets together: a program made of views of everything would need memory and time for their square."""
 
 Roots = frozenset[str]
 
@@ -18,6 +22,7 @@ class Aliases:
 
     roots: dict[str, Roots] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
+    total: int = 0
 
     def fresh(self, value: str) -> None:
         """The value has memory of its own."""
@@ -25,7 +30,12 @@ class Aliases:
 
     def shared(self, value: str, sources: list[str]) -> None:
         """The value may be, or may view, any of ``sources``."""
-        self.roots[value] = frozenset().union(*(self.roots.get(s, frozenset()) for s in sources)) or frozenset({value})
+        roots = {self.roots.get(s, frozenset()) for s in sources}
+        self.roots[value] = roots.pop() if len(roots) == 1 else frozenset().union(*roots)
+        self.roots[value] = self.roots[value] or frozenset({value})
+        self.total += len(self.roots[value]) if roots else 0  # a set that already was costs nothing
+        if self.total > MAX_ROOTS:
+            raise Refusal("graph.size", f"values that may share the memory of more than {MAX_ROOTS} others")
 
     def apply(self, signature: Signature, arguments: dict[str, list[str]], results: list[list[str]]) -> None:
         """Record one call. ``arguments``: value names by parameter; ``results``: value names by return position."""
