@@ -1,5 +1,6 @@
 """Small programs, each for one thing that real models do; and what is refused, each for its rule."""
 
+import collections
 from collections.abc import Mapping
 from typing import Any
 
@@ -275,11 +276,24 @@ class Fourier(nn.Module):
         return torch.fft.fft(x)
 
 
+class Deque(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return collections.deque([x + 1])
+
+
+class Vmapped(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.vmap(lambda row: row.sum() + row)(x)
+        return found
+
+
 REFUSED: dict[str, tuple[Case, str]] = {
     "training_batch_norm": (Case(lambda: Cnn().train(), (torch.randn(2, 3, 16, 16),)), "operator.training"),
     "active_dropout": (Case(lambda: nn.Dropout(0.5).train(), (torch.randn(4),)), "operator.training"),
     "noise": (Case(Noise, (torch.randn(4),)), "operator.unlisted"),
     "loop": (Case(Loop, (torch.randn(4),)), "operator.loop"),
+    "vmap": (Case(Vmapped, (torch.randn(3, 4),)), "operator.vmap"),
+    "deque": (Case(Deque, (torch.randn(3),)), "tree.type"),
     "writes_parameter": (Case(WritesParameter, (torch.randn(3),)), "write.parameter"),
     "one_name_twice": (Case(OneNameTwice, ({"a": {"b": torch.ones(2)}, "a.b": torch.ones(2)},)), "name.twice"),
     "one_output_twice": (Case(OneOutputTwice, (torch.ones(2),)), "name.twice"),
