@@ -59,7 +59,8 @@ _COMPOSITE = """
     channel_shuffle.default native_channel_shuffle.default sum_to_size.default chain_matmul.default
     linalg_multi_dot.default diag.default diagflat.default conj_physical.default real.default imag.default
     tile.default expand_as.default _conj.default _neg_view.default lift_fresh.default matrix_power.default
-    linalg_matrix_power.default tensordot.default concat.default concatenate.default
+    linalg_matrix_power.default tensordot.default concat.default concatenate.default feature_dropout.default
+    alpha_dropout.default feature_alpha_dropout.default
 """
 MAYBE_ALIAS = frozenset(f"aten.{name}" for name in _COMPOSITE.split())
 

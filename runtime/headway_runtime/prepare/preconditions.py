@@ -115,8 +115,21 @@ _SIZES_OF = {
     "scalar_tensor": _SIZES - {"s"},  # its value
     **dict.fromkeys(["_convolution", "convolution"], _SIZES | {"stride"}),
 }
-# These only look at what is there.
-_VIEWS = {"view", "reshape", "_unsafe_view", "unflatten", "unfold", "sum_to_size", "_assert_tensor_metadata"}
+# These only look at what is there; or their ``n`` counts steps.
+_VIEWS = {
+    "matrix_power",
+    "linalg_matrix_power",
+    "diff",
+    "polygamma",
+    "polygamma_",
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "unflatten",
+    "unfold",
+    "sum_to_size",
+    "_assert_tensor_metadata",
+}
 
 
 def _sizes_of(name: str) -> frozenset[str]:
