@@ -4,6 +4,7 @@ A child, forked, works through numbered cases and says in shared memory where it
 costs that child alone: the next one goes on after the case that was fatal.
 """
 
+import faulthandler
 import mmap
 import os
 import resource
@@ -85,6 +86,7 @@ class Forked:
         return f"exit {os.WEXITSTATUS(status)}" if os.WEXITSTATUS(status) else None
 
     def _cases(self, start: int, left: float | None) -> None:
+        faulthandler.disable()
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)

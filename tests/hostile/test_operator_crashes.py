@@ -13,6 +13,8 @@ from headway_runtime.prepare import preconditions
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.program import functions
 
+from tests.hostile.fuzz_arguments import Guarded
+
 X = torch.randn(2, 3, 4, 4)
 LEAST, LEAST_32 = torch.tensor([-(2**63)]), torch.tensor([-(2**31)], dtype=torch.int32)
 LSTM, GRU = [(16, 3), (16, 4), (16,), (16,)], [(12, 3), (12, 4), (12,), (12,)]
@@ -58,6 +60,19 @@ CRASHES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
         [LEAST_32.clone(), LEAST_32 * 0 - 1],
         {"rounding_mode": "trunc"},
     ),
+    **{
+        f"an interpolation by {scale}": (
+            "aten.upsample_nearest1d.default",
+            [torch.ones(2, 3, 3, dtype=torch.uint8), [3]],
+            {"scales": scale},
+        )
+        for scale in (1e-30, -1.0, float("nan"), float("inf"))
+    },
+    "an interpolation by a list of scales": (
+        "aten.upsample_nearest2d.vec",
+        [X, None, [2.0, 1e-30]],
+        {},
+    ),
     "lstm with short weights": ("aten.lstm.input", recurrent("lstm", [(16, 3), (7,), (16,), (7,)]), {}),
     "lstm with another input": ("aten.lstm.input", recurrent("lstm", LSTM, features=7), {}),
     "lstm with another state": ("aten.lstm.input", recurrent("lstm", LSTM, hidden=9), {}),
@@ -96,6 +111,19 @@ def test_the_same_operators_still_compute() -> None:
     assert torch.equal(norm(X, None, None, mean, variance, 0.1, 1e-5)[0], expected)
     assert functions.resolve("aten.lstm.input")(*recurrent("lstm", LSTM))[0].shape == (5, 2, 4)
     assert functions.resolve("aten.gru.input")(*recurrent("gru", GRU))[0].shape == (5, 2, 4)
+
+
+@pytest.mark.parametrize("name", ["aten.median.dim", "aten.nanmedian.dim"])
+def test_a_median_of_an_expanded_tensor_stays_inside_of_it(name: str) -> None:
+    memory = Guarded()
+
+    def medians() -> None:
+        for size in range(1, 9):
+            x = memory.copy(torch.ones(1, size), at_end=True).expand(5, size)
+            functions.resolve(name)(x, 0)
+            functions.resolve(name)(x.t(), 1)
+
+    assert fate(medians) == "returned"
 
 
 @pytest.mark.parametrize("power", [-(2**63), 2**40, {"v": "v0"}])

@@ -4,6 +4,7 @@ import pytest
 from headway_runtime.prepare import operators
 
 from tests.hostile import derive_operators
+from tests.hostile.operator_families import FAMILIES, WHY
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +17,15 @@ def test_the_list_is_what_the_rules_derive(derived: dict[str, str]) -> None:
     assert listed == [derived[key] for key in sorted(derived)], (
         "run tests/hostile/derive_operators.py --write and review"
     )
+
+
+def test_the_page_about_the_list_is_up_to_date() -> None:
+    page = derive_operators.PAGE.read_text(encoding="utf-8")
+    assert page == derive_operators.page(*derive_operators.derive()), "run derive_operators --write"
+
+
+def test_every_family_left_out_says_what_stands_behind_it() -> None:
+    assert not FAMILIES.keys() - WHY.keys()
 
 
 def test_every_signature_on_the_list_can_be_read() -> None:
@@ -42,6 +52,9 @@ def test_every_signature_on_the_list_can_be_read() -> None:
         "aten._print.default",
         "aten.__lshift__.Scalar_out",
         "aten.cholesky.default",
+        "aten.lcm.default",
+        "aten.gcd_.default",
+        "aten.set.source_Tensor",
         "aten._embedding_bag_backward.default",
     ],
 )
