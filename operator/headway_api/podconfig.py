@@ -186,6 +186,7 @@ class Report(WireModel):
     artifact_digest: str | None = None
     torch: str | None = None
     signer: str | None = None  # id of the key whose signature was verified
+    native: str | None = None  # target of the native code that runs; None: the register machine
     sandbox: SandboxReport | None = None
     parity: ParityReport | None = None  # None: the artifact carries no golden answers, or they were not run yet
     buckets: BucketReport = BucketReport()

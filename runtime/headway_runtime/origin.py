@@ -12,11 +12,14 @@ MARKER = "prepared.json"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The artifact's digest (`sha256:<hex>`), the torch version that exported it, the id of the key that signed it."""
+    """The artifact's digest (`sha256:<hex>`), the torch version that exported it, the id of the key that signed it, and
+    the target of its native code.
+    """
 
     digest: str | None = None
     torch: str | None = None
     signer: str | None = None
+    native: str | None = None
 
 
 def read_origin(directory: Path) -> Origin:
@@ -26,4 +29,4 @@ def read_origin(directory: Path) -> Origin:
     except (OSError, ValueError) as error:
         message = f"{directory} holds no prepared program ({error}); the prepare step writes it"
         raise FatalError("NotPrepared", message) from None
-    return Origin(digest=facts.get("digest"), torch=facts.get("torch"), signer=facts.get("signer"))
+    return Origin(**{name: facts.get(name) for name in ("digest", "torch", "signer", "native")})

@@ -173,6 +173,7 @@ class Pod:
             artifact_digest=self.origin.digest,
             torch=self.origin.torch,
             signer=self.origin.signer,
+            native=self.origin.native,
             sandbox=self.sandbox,
             parity=self.parity,
             buckets=BucketReport(total=self._total, warm=len(self._costs), costs=list(self._costs)),

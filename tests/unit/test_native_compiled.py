@@ -235,6 +235,7 @@ def test_a_pod_serves_native_code_inside_the_sandbox(machine: Program, directory
         assert str(library) in Path(f"/proc/{server.process.pid}/maps").read_text()
         assert server.terminate() == 0
     assert report["sandbox"]["seccomp"], report
+    assert report["native"] == TARGET
     assert bad.status_code >= 400, bad.text
     assert "index out of bounds" in bad.text
     wanted = machine.run([torch.tensor(ids), torch.ones(2, 3, dtype=torch.int64)])[0]

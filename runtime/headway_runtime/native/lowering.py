@@ -23,7 +23,7 @@ from torch._inductor.utils import fresh_cache
 from headway_runtime.native import compiler
 from headway_runtime.native.compiler import Target
 from headway_runtime.native.errors import CompileError
-from headway_runtime.native.tracing import Trace
+from headway_runtime.native.tracing import Trace, reason
 
 _OPTIONS: dict[str, Any] = {
     "aot_inductor.package_constants_in_so": False,  # weights stay in weights.bin, mapped and shared
@@ -58,13 +58,19 @@ def lower(trace: Trace, target: Target, *, cxx: str, folder: Path) -> Lowered:
     environment = _shape_environment(trace)
     same = dict(environment.replacements) if environment is not None else {}  # two axes of one size, say
     before = len(environment.guards) if environment is not None else 0
-    looks_up = any(_LOOKUP.search(str(node.target)) for node in trace.exported.graph.nodes)
-    for parallel in (False,) if looks_up else (True, False):
+    for parallel in (False,) if _looks_up(trace.exported.graph_module) else (True, False):
         library = _compile(trace, target, cxx, folder / ("parallel" if parallel else "serial"), parallel)
         if not ends_the_process(library.parent):
             found = [] if environment is None else [_rewritten(guard.expr, same) for guard in environment.guards]
             return Lowered(library, parallel, tuple(found[:before]), tuple(found[before:]))
     raise CompileError("the code that inductor wrote would end the process on input that it refuses")
+
+
+def _looks_up(module: torch.fx.GraphModule) -> bool:
+    """Whether an operator of the graph, or of a branch in it, takes indices from data."""
+    graphs = [inner.graph for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
+    calls = (node.target for graph in graphs for node in graph.nodes if node.op == "call_function")
+    return any(_LOOKUP.search(str(target)) for target in calls)
 
 
 def _compile(trace: Trace, target: Target, cxx: str, folder: Path, parallel: bool) -> Path:
@@ -78,8 +84,7 @@ def _compile(trace: Trace, target: Target, cxx: str, folder: Path, parallel: boo
         try:
             torch._inductor.aot_compile(trace.exported.module(check_guards=False), trace.example, options=options)
         except Exception as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise CompileError(f"inductor cannot compile the program: {' '.join(lines[-6:])[:800]}") from error
+            raise CompileError(f"inductor cannot compile the program: {reason(error)}") from error
     if foreign := [file.name for file in folder.glob("*.json") if not file.name.endswith("_metadata.json")]:
         message = f"the program calls operators that have no C interface in torch ({foreign[0]})"
         raise CompileError(f"{message}; they could only be called by name, from a file beside the library")

@@ -75,7 +75,8 @@ def _graph(machine: Machine, inputs: int) -> torch.fx.GraphModule:
     graph = torch.fx.Graph()
     tracer = torch.fx.proxy.GraphAppendingTracer(graph)
     values = [torch.fx.Proxy(graph.placeholder(f"x{number}"), tracer) for number in range(inputs)]
-    graph.output(tuple(result.node for result in machine.call(*values)))
+    results = [torch.ops.aten.clone.default(result) for result in machine.call(*values)]  # they must alias no input
+    graph.output(tuple(result.node for result in results))
     return torch.fx.GraphModule(torch.nn.Module(), graph)
 
 
@@ -92,8 +93,8 @@ class Traceable(torch.nn.Module):  # type: ignore[misc]  # torch is not typed
             builder.value(name)
         for instruction in document["nodes"]:
             builder.instruction(instruction)
-        for name, tensor in weights.items():
-            self.register_buffer(name, tensor)
+        for name, tensor in weights.items():  # views of one mapping would count as aliases of each other
+            self.register_buffer(name, torch.from_dlpack(tensor.detach()))
         copies = [item["value"] for item in (*document["inputs"], *document["weights"]) if item["written"]]
         outputs = [item["value"] for item in document["outputs"]]
         self._machine = builder.finish([*inputs, *weights], outputs, copies=copies)
@@ -148,7 +149,7 @@ def trace(directory: Path, document: Mapping[str, Any], named: Named, sizes: Map
         else:
             return _trace(exported, example, named)
     assert failure is not None
-    raise CompileError(f"the program cannot be traced with sizes as symbols: {_reason(failure)}") from failure
+    raise CompileError(f"the program cannot be traced with sizes as symbols: {reason(failure)}") from failure
 
 
 def _attempts(named: Named) -> list[set[str]]:
@@ -234,7 +235,7 @@ def _narrowed(exported: torch.export.ExportedProgram, symbols: Mapping[str, str]
             yield ex.call("le", ex.symbol(our), ex.const(int(recorded.upper)))
 
 
-def _reason(error: Exception) -> str:
-    """The first lines of what torch says, which go on for pages."""
+def reason(error: Exception) -> str:
+    """The first lines of what torch says, which goes on for pages."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:4])[:600]}"
