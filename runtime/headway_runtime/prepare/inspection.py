@@ -145,6 +145,7 @@ def _program(archive: zip_.Archive, name: str, weights: storage.Storage, all_nam
         draft = program.build(document)
     except Refusal as r:
         raise r.within(where) from None
+    del document["graph_module"]["graph"]  # it is translated, and most of what this process holds
     _check_unique(draft.document["inputs"], "input")
     weights.add(name, draft)
     example, note = samples.read(

@@ -22,7 +22,7 @@ PROGRAMS = "programs"
 WEIGHTS = "weights.bin"
 TOKENIZER = "tokenizer.json"
 MARKER = "prepared.json"
-CHUNK = 4 << 20
+CHUNK = 1 << 20
 
 
 def program_file(directory: Path, name: str) -> Path:

@@ -17,9 +17,9 @@ MAX_INT = 2**63
 MAX_NUMBER = 64
 """Characters of a number with a fraction or an exponent."""
 
-# Possessive, and to the end when a string is not closed: no byte is looked at twice, whatever the text.
-_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
-_BRACKETS = re.compile(rb"[\[\]{}]")
+# A string, or a bracket that opens (1) or closes (2). Possessive, and to the end when a string is not closed: no byte
+# is looked at twice, whatever the text.
+_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|([\[{])|([\]}])', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -55,10 +55,13 @@ def dump(value: Any) -> bytes:
 def _check_depth(data: bytes) -> None:
     """Before parsing: json's own recursion guard is the interpreter's, not ours."""
     depth = 0
-    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", data)):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > MAX_DEPTH:
-            raise Refusal("json.size", f"nested more than {MAX_DEPTH} levels")
+    for token in _TOKENS.finditer(data):  # one by one: a list of them takes ten times the text
+        if token.lastindex == 1:
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise Refusal("json.size", f"nested more than {MAX_DEPTH} levels")
+        elif token.lastindex == 2:
+            depth -= 1
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
