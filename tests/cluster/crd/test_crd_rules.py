@@ -39,6 +39,11 @@ def _canary(artifact: Spec) -> Spec:
     return {"canary": {"weight": 10, "artifact": artifact}}
 
 
+def _trust(**fields: Any) -> Spec:
+    return {"artifact": {"uri": "s3://models/a.pt2", "trust": fields}}
+
+
+KEYS = {"secretName": "signers"}
 LABEL_PREFIX = "keys that begin with headway.dev/"
 QUALIFIED = "write keys such as team or example.com/team"
 DIMENSION = "write dimension names of letters"
@@ -145,6 +150,18 @@ CASES = (
             _canary({"uri": "s3://models/b.pt2"}),
             _canary({"digest": "sha256:" + "0" * 64}),
             _canary({"credentials": {"secretName": "s"}}),
+            _canary({"program": "decoder"}),
+        ),
+    ),
+    Case(
+        _trust(require="Signature"),
+        "spec.artifact.trust.require",
+        "write publicKeys.secretName",
+        (
+            _trust(require="Signature", publicKeys=KEYS),
+            _trust(require="Signature", builderKeys=KEYS),
+            _trust(require="None"),
+            _trust(publicKeys=KEYS),
         ),
     ),
     Case(
@@ -281,6 +298,11 @@ def test_the_smallest_manifest_breaks_no_rule(models: Models, absent: Spec) -> N
             {"batching": {"shapeBuckets": {"batch": []}}},
             "shapeBuckets.batch in body should have at least 1",
         ),
+        ({"verification": {"onMismatch": "Ignore"}}, 'supported values: "Block", "Warn"'),
+        ({"verification": {"rtol": -1}}, "spec.verification.rtol in body should be greater than or equal to 0"),
+        (_template(sandbox="Off"), 'supported values: "Require", "BestEffort"'),
+        (_trust(require="Maybe"), 'supported values: "None", "Signature"'),
+        ({"artifact": {"uri": "s3://m/a", "program": "../x"}}, "spec.artifact.program in body should match"),
         ({"rollback": {"keep": "Cached"}}, 'supported values: "Warm", "None"'),
         (_env({"name": "A", "value": "1"}, {"name": "A", "value": "2"}), "Duplicate value"),
     ],
