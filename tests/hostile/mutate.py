@@ -31,6 +31,7 @@ from tests.hostile.forked import NOT_RUN, Forked
 from tests.hostile.mutations import CODE, MUTATIONS
 
 BASES = ("mlp", "cond", "decoder", "recurrent", "nested", "data_size", "keeps_state", "padded")
+RECORD = b'{"version": 1, "task": "x", "labels": ["a", "b"]}'
 SECONDS = 2.0
 MEMORY = 1 << 30
 RUN_SECONDS, RUN_MEMORY = 20.0, 8 << 30
@@ -138,12 +139,13 @@ def export_bases(directory: Path) -> list[ar.Entries]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             zoo.PROGRAMS[name].export(directory / f"{name}.pt2")
-        entries = ar.read(directory / f"{name}.pt2")
-        own = next(n for n in entries if n.startswith("models/")).removeprefix("models/").removesuffix(".json")
-        assert own == "model"
-        entries = ar.altered(entries, _without_metadata)
-        found.append({**entries, "extra/headway.json": b'{"version": 1, "task": "x", "labels": ["a", "b"]}'})
+        found.append(base(ar.read(directory / f"{name}.pt2")))
     return found
+
+
+def base(entries: ar.Entries) -> ar.Entries:
+    """An honest program to make mutants of: with a record of its own, and with little that says nothing."""
+    return {**ar.altered(entries, _without_metadata), "extra/headway.json": RECORD}
 
 
 def _without_metadata(document: Any) -> None:

@@ -37,7 +37,7 @@ def build(document: dict[str, Any]) -> Draft:
     counter = graph.Counter()
     translation = graph.Translation(counter)
     symbols = interface.Symbols()
-    paths = interface.argument_paths(module)
+    paths = _at("graph_module.module_call_graph", interface.argument_paths, module)
     inputs, weights = _at("graph_module", interface.define_inputs, body, signature, translation, paths, symbols)
     _at("graph_module.graph", lambda: graph.translate_nodes(translation, body))
     outputs, mutated = _at(
@@ -76,7 +76,7 @@ def _guards(
     document: dict[str, Any], shapes: dict[trees.Path, tuple[ex.Expr, ...]], symbols: interface.Symbols
 ) -> list[ex.Expr]:
     if len(document.get("guards_code", [])) > MAX_GUARDS:
-        raise Refusal("guard.size", f"{len(document['guards_code'])} guards")
+        raise Refusal("guard.size", f"{len(document['guards_code'])} guards").inside("guards_code")
     arguments = {path[0] for path in shapes}
 
     def shape_of(path: trees.Path) -> tuple[ex.Expr, ...] | None:
@@ -127,8 +127,8 @@ def _ranges(
         conditions += [] if low is None else [ex.call("ge", expr, ex.const(low))]
         conditions += [] if high is None else [ex.call("le", expr, ex.const(high))]
     if missing := roots - ranges.keys():
-        raise Refusal("expression.symbol", f"no range for {sorted(missing)}")
+        raise Refusal("expression.symbol", f"no range for {sorted(missing)}").inside("range_constraints")
     for expr in conditions:
         if not expr.symbols() <= roots:
-            raise Refusal("expression.symbol", str(expr))
+            raise Refusal("expression.symbol", str(expr)).inside("guards_code")
     return ranges

@@ -156,7 +156,8 @@ def check_version(document: Any) -> None:
     version = document.get("schema_version") if isinstance(document, dict) else None
     major, minor = (version.get("major"), version.get("minor")) if isinstance(version, dict) else (None, None)
     if major != SCHEMA_MAJOR or type(minor) is not int or not 0 <= minor <= SCHEMA_MINOR_MAX:
-        raise Refusal("schema.version", f"schema {major}.{minor}, this Headway reads {SCHEMA_MAJOR}.{SCHEMA_MINOR_MAX}")
+        found = f"schema {major}.{minor}, this Headway reads {SCHEMA_MAJOR}.{SCHEMA_MINOR_MAX}"
+        raise Refusal("schema.version", found).inside("schema_version")
 
 
 def check(value: Any, type_: str, *, depth: int = 0) -> None:

@@ -57,7 +57,20 @@ class Storage:
         users: dict[str, int] = {}
         for use in draft.weights:
             folder = "weights" if use.kind != "tensor_constant" and use.persistent else "constants"
-            payload = configs[folder].get(use.name)
+            table.append(self._use(use, configs[folder], folder, f"data/{folder}/{name}_{folder}_config.json", draft))
+            users[table[-1][1]] = users.get(table[-1][1], 0) + 1
+        for row, record in table:
+            if row["written"] and users[record] > 1:
+                raise Refusal("write.shared", row["name"])
+        self.rows += table
+        draft.document["weights"] = [row for row, _ in table]
+
+    def _use(
+        self, use: interface.WeightUse, config: dict[str, Any], folder: str, where: str, draft: program.Draft
+    ) -> tuple[dict[str, Any], str]:
+        """The row of a weight, and its record."""
+        try:
+            payload = config.get(use.name)
             if payload is None:
                 raise Refusal("weight.missing", use.name)
             record = f"data/{folder}/{payload['path_name']}"
@@ -65,15 +78,11 @@ class Storage:
             _check_same(use, payload["tensor_meta"])
             if self.boolean.setdefault(record, tensor.dtype == "bool") != (tensor.dtype == "bool"):
                 raise Refusal("tensor.bool", use.name)
-            users[record] = users.get(record, 0) + 1
             row = _row(use, tensor, self.archive.entries[record].size, draft)
             row["gradient"] = use.kind == "parameter" and payload["tensor_meta"]["requires_grad"]
-            table.append((row, record))
-        for row, record in table:
-            if row["written"] and users[record] > 1:
-                raise Refusal("write.shared", row["name"])
-        self.rows += table
-        draft.document["weights"] = [row for row, _ in table]
+            return row, record
+        except Refusal as r:
+            raise r.inside(use.name).inside("config").within(where) from None
 
     def place(self) -> tuple[tuple[Copy, ...], int]:
         """All copies, and the size of ``weights.bin``; fills in the offsets. Raises Refusal ``archive.unused``."""

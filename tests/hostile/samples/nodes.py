@@ -283,3 +283,12 @@ change(
         user_input={"arg": {"as_sym_int": {"as_name": "x"}}}
     ),
 )
+change(
+    "operator.vmap",
+    "an_unfinished_vmap",
+    _target(
+        "torch._functorch.predispatch._vmap_increment_nesting",
+        inputs=[argument("", as_int=1), argument("", as_string="error")],
+    ),
+)
+change("operator.version", "an_operator_that_torch_has_no_more", _node("aten.cholesky.default", X))
