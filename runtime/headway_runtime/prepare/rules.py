@@ -89,6 +89,7 @@ RULES: dict[str, Rule] = {
     "operator.unlisted": Rule(UNSAFE, "the program uses an operator that is not on the list of safe operators"),
     "operator.arguments": Rule(UNSAFE, "an operator is called with arguments that its signature does not have"),
     "operator.training": Rule(UNSAFE, "the program was exported in training mode; call .eval() before exporting"),
+    "operator.unwritten": Rule(UNSAFE, "the program asks for memory that nobody has written (torch.empty); use torch.zeros or torch.full, or leave out `.run_decompositions()`"),
     "operator.allocation": Rule(UNSAFE, "an operator makes a tensor of more elements than constants may ask for (2^27); store it as a buffer, or derive it from an input"),
     "operator.loop": Rule(UNSUPPORTED, "the program has a while_loop, which may never end; use `scan` or `map`, or a Python loop, which export unrolls"),
     "operator.vmap": Rule(UNSUPPORTED, "the program holds an unfinished torch.vmap; call `.run_decompositions()` on it before saving"),
@@ -101,7 +102,7 @@ RULES: dict[str, Rule] = {
     "sample.pickle": Rule(UNSAFE, "the example inputs hold more than plain tensors; set `program.example_inputs = None` before saving, or save it with `headway_runtime.export.export_model`"),
     "record.form": Rule(UNSAFE, "extra/headway.json is not a record of a version this Headway reads; write it with `headway_runtime.export.export_model`"),
     # native code
-    "native.unsigned": Rule(UNSAFE, "the artifact holds native code, and no builder's key has signed it; publish the signature that `headway compile --key` writes, and name the Secret with that key in spec.artifact.trust.builderKeys"),
+    "native.unsigned": Rule(UNSAFE, "the artifact holds native code, which only a builder's signature lets in; publish the one that `headway compile --key` writes, and name the Secret with that key in spec.artifact.trust.builderKeys"),
     "native.form": Rule(UNSAFE, "the native package is not as `headway compile` of this version writes it; compile the program again"),
     "native.torch": Rule(VERSION, "the native package was compiled with another torch than this runtime's; compile the program with the runtime's version"),
     "native.processor": Rule(VERSION, "the native package needs a processor that this machine does not have; compile it for an older --target, or let the pods run on other nodes"),
