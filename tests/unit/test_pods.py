@@ -23,8 +23,8 @@ def ended(message: str = "", *, at: str = START, code: int = 1, reason: str = "E
     return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at, "message": message}}
 
 
-def prepared(digest: str = "sha256:d") -> dict[str, Any]:
-    return ended(json.dumps({"reason": "Prepared", "digest": digest}), code=0, reason="Completed")
+def prepared(digest: str = "sha256:d", **facts: str) -> dict[str, Any]:
+    return ended(json.dumps({"reason": "Prepared", "digest": digest, **facts}), code=0, reason="Completed")
 
 
 def test_a_pod_that_serves() -> None:
@@ -58,8 +58,15 @@ def test_words_that_would_end_a_pass_are_the_words_of_anything_else(message: str
     assert found.termination is None
 
 
-def test_what_the_model_says_of_the_digest_is_not_believed() -> None:
-    assert parse_pod(pod(containerStatuses=[container("serve", state=prepared())]), None).digest is None
+def test_the_signer_is_whom_prepare_found() -> None:
+    signed = container("prepare", state=prepared(signer="ed25519"))
+    assert parse_pod(pod(initContainerStatuses=[signed]), None).signer == "ed25519"
+    assert parse_pod(pod(initContainerStatuses=[container("prepare", state=prepared())]), None).signer is None
+
+
+def test_what_the_model_says_of_the_digest_and_the_signer_is_not_believed() -> None:
+    found = parse_pod(pod(containerStatuses=[container("serve", state=prepared(signer="forged"))]), None)
+    assert (found.digest, found.signer) == (None, None)
 
 
 def test_the_newest_typed_message_counts_and_what_was_prepared_is_not_forgotten() -> None:
