@@ -37,6 +37,7 @@ POLICY = {
     "publicKeysSecret": "signers",
     "builderKeysSecret": "builders",
     "runtimeImages": ["registry.example/headway-runtime:7"],
+    "environment": ["OMP_NUM_THREADS"],
 }
 
 
@@ -117,6 +118,7 @@ ALLOWED = {
     "builder's keys": {"artifact__trust__builderKeys": {"secretName": "builders"}},
     "canary in place": {"canary": {"artifact": {"uri": "s3://models/b.pt2"}, "weight": 1}},
     "canary that only names a digest": {"canary": {"artifact": {"digest": f"sha256:{'0' * 64}"}, "weight": 1}},
+    "listed variable": {"template": {"env": [{"name": "OMP_NUM_THREADS", "value": "2"}]}},
     "listed image": {"template": {"runtimeImage": "registry.example/headway-runtime:7"}},
 }
 
@@ -211,6 +213,11 @@ WRONG = {
         {"template": {"runtimeImage": "registry.example/headway-runtime:7-mine"}},
         "spec.template.runtimeImage: ",
         "remove it, or write one of registry.example/headway-runtime:7",
+    ),
+    "a library of one's own": (
+        {"template": {"env": [{"name": "OMP_NUM_THREADS", "value": "2"}, {"name": "LD_PRELOAD", "value": "/model/x"}]}},
+        "spec.template.env: ",
+        "remove it, or write only OMP_NUM_THREADS",
     ),
 }
 
