@@ -211,14 +211,14 @@ def test_the_library_reads_its_weights_from_the_mapped_file(native: Program, dir
 def test_an_index_that_no_table_has_is_an_error_and_not_the_end_of_the_process(
     compiled: Compiled, native: Program
 ) -> None:
-    assert "generated code runs in one thread" in compiled.printed
+    assert "one thread" not in compiled.printed
     ids, mask = words(64, 128)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         for index in (WORDS, -1, 2**40):
             ids[63, 127] = index
-            with pytest.raises(RuntimeError, match=r"index out of bounds: [^\n]*\Z"):
+            with pytest.raises(RuntimeError, match=r"^index .*out of (bounds|range)[^\n]*\Z"):
                 native.run([ids, mask])
     finally:
         torch.set_num_threads(before)
@@ -237,7 +237,7 @@ def test_a_pod_serves_native_code_inside_the_sandbox(machine: Program, directory
     assert report["sandbox"]["seccomp"], report
     assert report["native"] == TARGET
     assert bad.status_code >= 400, bad.text
-    assert "index out of bounds" in bad.text
+    assert "out of bounds" in bad.text
     wanted = machine.run([torch.tensor(ids), torch.ones(2, 3, dtype=torch.int64)])[0]
     torch.testing.assert_close(torch.tensor(answer["data"]).reshape(answer["shape"]), wanted, rtol=1e-5, atol=1e-6)
 

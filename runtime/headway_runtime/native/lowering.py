@@ -1,7 +1,8 @@
 """A recorded program as a library, by AOTInductor. Everything that it writes stands in one folder of its own.
 
 Generated code runs in as many threads as the pod may use (OpenMP), unless it checks indices: an exception must not
-leave a region of several threads, or it ends the process. Then it runs in one.
+leave a region of several threads, or it ends the process. Then it runs in one. Plain look-ups (``index``, and
+``embedding``, which ``tracing`` makes one) are left to torch's own operator, which raises as it should.
 
 A cache that others can write to would put their code into what a builder signs; inductor's default one has a path in
 ``/tmp`` that can be guessed. So every build starts with an empty cache in the build's own folder.
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 import torch._inductor
 from torch._inductor import cpu_vec_isa
+from torch._inductor import lowering as inductor
 from torch._inductor.utils import fresh_cache
 
 from headway_runtime.native import compiler
@@ -33,8 +35,8 @@ _OPTIONS: dict[str, Any] = {
     "fx_graph_cache": False,
     "compile_threads": 1,
 }
-# Operators whose generated code checks indices; where the list is not complete, the code is looked at and made anew.
-_LOOKUP = re.compile(r"embedding|index|gather|scatter|take|put")
+# Operators whose generated code checks indices. That list saves time: what is generated is looked at in any case.
+_LOOKUP = re.compile(r"gather|scatter|take|index_put|index_add")
 _CHECK = re.compile(r"TORCH_CHECK\(|\bthrow\b")
 _VECTORS = {256: cpu_vec_isa.VecAVX2, 512: cpu_vec_isa.VecAVX512}
 
@@ -80,7 +82,7 @@ def _compile(trace: Trace, target: Target, cxx: str, folder: Path, parallel: boo
     if target.name != compiler.NATIVE:
         options |= {"cpp.march": target.march, "cpp.simdlen": target.width}
     folder.mkdir()
-    with _quiet(), _vectors(target), fresh_cache(dir=str(folder)), torch.no_grad():
+    with _quiet(), _vectors(target), _own_lookups(), fresh_cache(dir=str(folder)), torch.no_grad():
         try:
             torch._inductor.aot_compile(trace.exported.module(check_guards=False), trace.example, options=options)
         except Exception as error:
@@ -133,6 +135,18 @@ def _vectors(target: Target) -> Iterator[None]:
         yield
     finally:
         cpu_vec_isa.valid_vec_isa_list = found
+
+
+@contextmanager
+def _own_lookups() -> Iterator[None]:
+    """Look-ups by torch's own operator instead of generated code."""
+    operator = torch.ops.aten.index.Tensor
+    found = inductor.lowerings[operator]
+    inductor.lowerings[operator] = inductor.fallback_handler(operator, add_to_fallback_set=False)
+    try:
+        yield
+    finally:
+        inductor.lowerings[operator] = found
 
 
 @contextmanager

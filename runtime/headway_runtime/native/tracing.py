@@ -22,8 +22,18 @@ from headway_runtime.program.datatypes import TORCH
 from headway_runtime.program.machine import Builder, Machine
 from headway_runtime.program.weights import open_weights
 
+
+def _embedding(weight: torch.Tensor, indices: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Rows of ``weight``, as a plain look-up, which the compiler can leave to torch. That counts negative indices from
+    the end; here they are as wrong as those beyond it.
+    """
+    beyond = torch.where(indices < 0, weight.shape[0], indices)
+    return torch.ops.aten.index.Tensor(weight, [beyond])
+
+
 # In a pod these are Python's functions of numbers; of symbols they would fix the answer for the sizes of the example.
 _SYMBOLIC: dict[str, Callable[..., Any]] = {
+    "aten.embedding.default": _embedding,
     "torch.sym_int": torch.sym_int,
     "torch.sym_float": torch.sym_float,
     "torch.sym_max": torch.sym_max,
