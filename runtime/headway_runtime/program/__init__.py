@@ -5,7 +5,8 @@ and outputs, named dimensions with ranges and guards, and ``run``. No ``Exported
 code made from the file.
 
 Read in this order: ``load`` (the class and how it is opened), ``dimensions`` (names, ranges, guards; pure),
-``machine`` (how it runs), ``functions`` and ``guarded`` (names to torch operators), ``weights`` (the mapping).
+``machine`` (how it runs), ``functions`` and ``guarded`` (names to torch operators), ``weights`` (the mapping);
+then ``shape_gate``, which derives all shapes and the memory of a run before there is one.
 ``headway_runtime.export`` is the other end: it writes a ``.pt2``.
 """
 
