@@ -73,6 +73,11 @@ CRASHES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
         [X, None, [2.0, 1e-30]],
         {},
     ),
+    "a smoothed interpolation by another scale than its sizes": (
+        "aten._upsample_bicubic2d_aa.default",
+        [X, [7, 7], False, 1.0, None],
+        {},
+    ),
     "lstm with short weights": ("aten.lstm.input", recurrent("lstm", [(16, 3), (7,), (16,), (7,)]), {}),
     "lstm with another input": ("aten.lstm.input", recurrent("lstm", LSTM, features=7), {}),
     "lstm with another state": ("aten.lstm.input", recurrent("lstm", LSTM, hidden=9), {}),

@@ -74,6 +74,12 @@ def _only_unpinned(args: Arguments) -> None:
         raise Refusal("operator.value", "pin_memory")
 
 
+def _known_reduction(args: Arguments) -> None:
+    """None, mean or sum: with any other, some losses return memory that they never set."""
+    if "reduction" in args and (type(args["reduction"]) is not int or not 0 <= args["reduction"] <= 2):
+        raise Refusal("operator.value", f"reduction = {args['reduction']}")
+
+
 def _bounded_integers(name: str, args: Arguments) -> None:
     """No operator needs a count, a size or an axis beyond 32 bits, and torch multiplies some of them unchecked."""
     signature = operators.signature(name)
@@ -178,6 +184,7 @@ CHECKS: dict[str, Check] = {
 def check(name: str, args: Arguments) -> None:
     """Raise a Refusal unless the call of operator ``name`` is in its accepted form."""
     _only_unpinned(args)
+    _known_reduction(args)
     _bounded_sizes(args, _sizes_of(name))
     _bounded_integers(name, args)
     if name in CHECKS:

@@ -121,6 +121,25 @@ def _scaled(operator: Operator) -> Operator:
     return call
 
 
+def _antialiased(operator: Operator) -> Operator:
+    """x [N, C, H, W]. Where the scale is not that of the sizes, the kernel weighs elements by memory it never set."""
+    scaled = _scaled(operator)
+
+    @wraps(operator)
+    def call(
+        x: torch.Tensor,
+        output_size: list[int],
+        align_corners: bool,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Any:
+        for size, output, scale in zip(x.shape[2:], output_size, (scales_h, scales_w), strict=False):
+            need(scale is None or abs(size * scale - output) < 1, f"a scale of {scale} from {size} to {output}")
+        return scaled(x, output_size, align_corners, scales_h, scales_w)
+
+    return call
+
+
 GUARDED: dict[str, Callable[[Operator], Operator]] = {
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
     "aten.lstm.input": lambda operator: _recurrent(operator, 4),
@@ -129,6 +148,8 @@ GUARDED: dict[str, Callable[[Operator], Operator]] = {
     "aten.rnn_relu.input": lambda operator: _recurrent(operator, 1),
     **BAGS,
     **{name: _scaled for name in operators.names() if "upsample_" in name},
+    "aten._upsample_bilinear2d_aa.default": _antialiased,
+    "aten._upsample_bicubic2d_aa.default": _antialiased,
     "aten.median.dim": _contiguous,
     "aten.nanmedian.dim": _contiguous,
     **{
