@@ -83,7 +83,6 @@ WHY: dict[str, str] = {
 # One by one, each with its reason.
 DENIED: dict[str, str] = {
     "aten.native_batch_norm.default": "died in a fuzz run on statistics of the wrong size; export writes batch_norm",
-    "aten.repeat_interleave.self_Tensor": "died in a fuzz run on negative repeats",
     "aten.norm_except_dim.default": "belongs to training",
     "aten.flatten_dense_tensors.default": "belongs to training",
     "aten.unflatten_dense_tensors.default": "belongs to training",
@@ -126,6 +125,8 @@ ALLOWED: dict[str, str] = {
     },
     "aten._weight_norm.default": "parametrised convolutions of speech models; sizes checked (guarded)",
     "aten._weight_norm_interface.default": "the same in decomposed programs; sizes checked (guarded)",
+    "aten._native_batch_norm_legit.no_stats": "instance norm in decomposed programs, of one row (guarded)",
+    "aten.repeat_interleave.self_Tensor": "stretching of sequences; repeats checked before the call (guarded)",
     "aten._unique2.default": "what torch.unique becomes",
     "aten._assert_async.default": "an assertion",
     "aten._assert_async.msg": "an assertion",
@@ -156,10 +157,15 @@ ALLOWED: dict[str, str] = {
 _PRIVATE_ALLOWED = """
     _softmax _log_softmax _to_copy _native_batch_norm_legit_no_training _adaptive_avg_pool2d
     _adaptive_avg_pool3d _trilinear _cdist_forward _local_scalar_dense _int_mm _shape_as_tensor
+    _linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd
     _upsample_bilinear2d_aa _upsample_bicubic2d_aa _conj _conj_physical _neg_view _convolution
 """
 PRIVATE_ALLOWED = frozenset(_PRIVATE_ALLOWED.split())
 BITWISE = {"__and__", "__or__", "__xor__", "__lshift__", "__rshift__"}
+_SPECIAL = """
+    ndtr log_ndtr ndtri entr erfc erfcx erfinv gammaln digamma psi i0 i0e i1 i1e bessel_j0 bessel_j1 bessel_y0 bessel_y1
+    log1p expm1 sinc logit xlogy xlog1py
+"""
 SPECIAL_ALLOWED = {
     "special_erf",
     "special_expit",
@@ -167,6 +173,7 @@ SPECIAL_ALLOWED = {
     "special_log_softmax",
     "special_logsumexp",
     "special_exp2",
+    *(f"special_{name}" for name in _SPECIAL.split()),
 }
 _STRINGS = """
     approximate rounding_mode padding mode equation norm interpolation reduce indexing ord UPLO side assert_msg

@@ -59,6 +59,13 @@ BAD: dict[str, tuple[str, list[Any]]] = {
     "more elements than are there": (f"{FFT}c2r.default", [HALF, [1], 0, 64]),
     "no elements": (f"{FFT}c2r.default", [HALF, [1], 0, 0]),
     "an empty axis": (f"{FFT}r2c.default", [WAVE[:, :0], [1], 0, True]),
+    "negative repeats": ("aten.repeat_interleave.self_Tensor", [TABLE, torch.tensor([1, -1, 1, 1, 1]), 0]),
+    "repeats of too few rows": ("aten.repeat_interleave.self_Tensor", [TABLE, torch.tensor([1, 1]), 0]),
+    "a norm over several rows": ("aten._native_batch_norm_legit.no_stats", [WAVE, None, None, True, 0.1, 1e-5]),
+    "a norm with other weights": (
+        "aten._native_batch_norm_legit.no_stats",
+        [WAVE[:1], torch.ones(3), None, True, 0.1, 1e-5],
+    ),
     "lengths of too few slices": ("aten._weight_norm.default", [TABLE, torch.ones(4, 1), 0]),
     "slices along another axis": ("aten._weight_norm.default", [TABLE, torch.ones(5, 1), 2]),
     "lstm weights of too few gates": ("aten.lstm_cell.default", recurrent_step(4, ih=torch.ones(12, 3))),

@@ -6,6 +6,7 @@ results (null where a result is not used), or null. ``cond`` carries its two bra
 defined once, before its use.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,19 @@ _DROPPED = {"aten._assert_tensor_metadata.default"}
 # In inference form these hand back their first argument unchanged.
 _IDENTITIES = {f"aten.{name}.default" for name in preconditions.DROPOUTS}
 
+# Operators off the list of which more can be said than that.
+_TELLING = (
+    (
+        re.compile(
+            r"aten\.(rand|normal|bernoulli|multinomial|uniform|rrelu|poisson|binomial|exponential|geometric|cauchy|"
+            r"log_normal|fractional)\w*\.[A-Za-z_]+\Z",
+            re.ASCII,
+        ),
+        "operator.random",
+    ),
+    (re.compile(r"aten\.(_native_batch_norm_legit\w*|native_batch_norm|native_dropout)\.\w+\Z"), "operator.training"),
+    (re.compile(r"aten\.(new_)?empty\w*\.\w+\Z", re.ASCII), "operator.unwritten"),
+)
 # Levels of torch.vmap, which only torch's own interpreter keeps track of.
 _VMAP = "torch._functorch.predispatch."
 
@@ -121,7 +135,8 @@ class Translation:
             raise Refusal("operator.version", gone)
         signature = operators.signature(target) if node["target"].startswith("torch.ops.") else None
         if signature is None:
-            raise Refusal("operator.unlisted", target)
+            rule = next((rule for pattern, rule in _TELLING if pattern.match(target)), "operator.unlisted")
+            raise Refusal(rule, target)
         given: dict[str, Any] = {}
         for position, item in enumerate(node["inputs"]):
             parameter = next((p for p in signature.parameters if p.name == item["name"]), None)

@@ -183,6 +183,8 @@ def collect_outputs(
             if path is None or content["arg"] != argument:
                 raise Refusal("graph.signature", "output spec, graph output and tree spec differ")
             outputs += _output(argument, path, len(outputs), body, translation, symbols)
+        elif kind == "parameter_mutation":
+            raise Refusal("write.parameter", content["parameter_name"])
         elif kind == "buffer_mutation":
             found = {w.value for w in weights if w.name == content["buffer_name"]}
             if not found:

@@ -89,6 +89,7 @@ RULES: dict[str, Rule] = {
     "operator.unlisted": Rule(UNSAFE, "the program uses an operator that is not on the list of safe operators"),
     "operator.arguments": Rule(UNSAFE, "an operator is called with arguments that its signature does not have"),
     "operator.training": Rule(UNSAFE, "the program was exported in training mode; call .eval() before exporting"),
+    "operator.random": Rule(UNSAFE, "the program draws random numbers; its answers could not be reproduced"),
     "operator.unwritten": Rule(UNSAFE, "the program asks for memory that nobody has written (torch.empty); use torch.zeros or torch.full, or leave out `.run_decompositions()`"),
     "operator.allocation": Rule(UNSAFE, "an operator makes a tensor of more elements than constants may ask for (2^27); store it as a buffer, or derive it from an input"),
     "operator.loop": Rule(UNSUPPORTED, "the program has a while_loop, which may never end; use `scan` or `map`, or a Python loop, which export unrolls"),

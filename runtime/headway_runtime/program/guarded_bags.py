@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+MAX_REPEATS = 1 << 20
+"""Of one element; how much all of them take is bounded by the memory of the process."""
+
 Operator = Callable[..., Any]
 
 
@@ -146,6 +149,34 @@ def weight_norm(operator: Operator) -> Operator:
     return call
 
 
+def repeat(operator: Operator) -> Operator:
+    """x [.., n, ..], repeats [n] or one for all."""
+
+    @wraps(operator)
+    def call(x: torch.Tensor, repeats: torch.Tensor, dim: int | None = None, **named: Any) -> Any:
+        length = x.numel() if dim is None else x.shape[dim]
+        integers = repeats.dtype in {torch.int32, torch.int64}
+        need(integers and repeats.dim() <= 1 and repeats.numel() in (1, length), "repeats that do not fit a tensor")
+        if not repeats.is_meta and repeats.numel():
+            need(int(repeats.min()) >= 0 and int(repeats.max()) <= MAX_REPEATS, "a number of repeats")
+        return operator(x, repeats, dim, **named)
+
+    return call
+
+
+def one_row_norm(operator: Operator) -> Operator:
+    """x [1, C, …], normalised by its own statistics. With more rows, each row's answer would depend on the others."""
+
+    @wraps(operator)
+    def call(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, *rest: Any, **named: Any) -> Any:
+        need(x.dim() >= 2 and x.shape[0] == 1, "a batch norm that mixes the rows of its batch; call .eval() and export")
+        given = [t for t in (weight, bias) if t is not None]
+        need(all(t.shape == (x.shape[1],) for t in given), f"a norm of {x.shape[1]} channels with other sizes")
+        return operator(x, weight, bias, *rest, **named)
+
+    return call
+
+
 BAGS: dict[str, Callable[[Operator], Operator]] = {
     "aten.embedding_bag.default": bag,
     "aten.embedding_bag.padding_idx": bag,
@@ -154,6 +185,8 @@ BAGS: dict[str, Callable[[Operator], Operator]] = {
     "aten._fft_r2c.default": real_to_complex,
     "aten._fft_c2c.default": complex_to_complex,
     "aten._fft_c2r.default": complex_to_real,
+    "aten._native_batch_norm_legit.no_stats": one_row_norm,
+    "aten.repeat_interleave.self_Tensor": repeat,
     "aten._weight_norm.default": weight_norm,
     "aten._weight_norm_interface.default": weight_norm,
     "aten.lstm_cell.default": cell(4),

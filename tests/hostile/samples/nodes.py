@@ -27,7 +27,7 @@ change("operator.unlisted", "a_function_of_python", _target("builtins.eval"))
 change("operator.unlisted", "a_function_of_torch", _target("torch.load"))
 change("operator.unlisted", "a_dotted_path_out_of_torch_ops", _target("torch.ops.aten.__class__.mro"))
 change("operator.unlisted", "an_operator_of_an_extension", _target("#custom:op"))
-change("operator.unlisted", "uninitialised_memory", _target("torch.ops.aten.empty_like.default"))
+change("operator.unwritten", "uninitialised_memory", _target("torch.ops.aten.empty_like.default"))
 change("operator.unlisted", "an_operator_with_a_given_result", _target("torch.ops.aten.relu.out"))
 change("operator.unlisted", "a_name_without_its_namespace", _target("aten.relu.default"))
 change(
@@ -91,9 +91,6 @@ for _number, _name in enumerate(
         "aten.set_.source_Tensor",
         "aten.set.source_Tensor",
         "aten.as_strided_.default",
-        "aten.empty.memory_format",
-        "aten.rand_like.default",
-        "aten.bernoulli.p",
         "aten.save.default",
         "aten._print.default",
         "aten.relu.default.x",
@@ -291,4 +288,17 @@ change(
         inputs=[argument("", as_int=1), argument("", as_string="error")],
     ),
 )
+change("operator.random", "random_numbers", _node("aten.rand_like.default", X))
+change("operator.random", "random_bits", _node("aten.bernoulli.p", X))
+change("operator.unwritten", "memory_of_somebody_else", _node("aten.empty.memory_format", X))
 change("operator.version", "an_operator_that_torch_has_no_more", _node("aten.cholesky.default", X))
+change(
+    "operator.value",
+    "a_loss_that_is_reduced_in_no_known_way",
+    _node(
+        "aten.soft_margin_loss.default",
+        X,
+        argument("target", as_tensor={"name": "linear"}),
+        argument("reduction", as_int=4),
+    ),
+)

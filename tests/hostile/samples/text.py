@@ -128,7 +128,7 @@ for _kind, _content in {
         f"an_input_that_is_a_{_kind}",
         lambda d, k=_kind, c=_content: d["graph_module"]["signature"]["input_specs"].append({k: c}),
     )
-for _kind in ("loss_output", "token", "gradient_to_parameter", "gradient_to_user_input", "parameter_mutation"):
+for _kind in ("loss_output", "token", "gradient_to_parameter", "gradient_to_user_input"):
     change(
         "schema.unknown",
         f"an_output_that_is_a_{_kind}",

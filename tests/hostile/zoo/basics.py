@@ -290,10 +290,11 @@ class Vmapped(nn.Module):
 REFUSED: dict[str, tuple[Case, str]] = {
     "training_batch_norm": (Case(lambda: Cnn().train(), (torch.randn(2, 3, 16, 16),)), "operator.training"),
     "active_dropout": (Case(lambda: nn.Dropout(0.5).train(), (torch.randn(4),)), "operator.training"),
-    "noise": (Case(Noise, (torch.randn(4),)), "operator.unlisted"),
+    "noise": (Case(Noise, (torch.randn(4),)), "operator.random"),
     "loop": (Case(Loop, (torch.randn(4),)), "operator.loop"),
     "vmap": (Case(Vmapped, (torch.randn(3, 4),)), "operator.vmap"),
     "deque": (Case(Deque, (torch.randn(3),)), "tree.type"),
+    "writes_parameter_decomposed": (Case(WritesParameter, (torch.randn(3),), decompose=True), "write.parameter"),
     "writes_parameter": (Case(WritesParameter, (torch.randn(3),)), "write.parameter"),
     "one_name_twice": (Case(OneNameTwice, ({"a": {"b": torch.ones(2)}, "a.b": torch.ones(2)},)), "name.twice"),
     "one_output_twice": (Case(OneOutputTwice, (torch.ones(2),)), "name.twice"),

@@ -184,6 +184,19 @@ class Indexing(nn.Module):
         )  # fmt: skip
 
 
+class Stretched(nn.Module):
+    """Each element as often as the data say; instance norm; a few special functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.InstanceNorm1d(6, affine=True)
+
+    def forward(self, x: torch.Tensor, times: torch.Tensor) -> Any:
+        """x [rows, 6, n], times [6]"""
+        y = self.norm(x)
+        return y.repeat_interleave(times, 1), torch.special.ndtr(y), torch.special.entr(y.abs()), torch.special.i0e(y)
+
+
 class Vmapped(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = torch.vmap(lambda row: row.sum() + row)(x)
@@ -218,6 +231,10 @@ PROGRAMS: dict[str, Case] = {
     "data_sizes": Case(DataSizes, (x(),), dynamic=({0: AUTO},), batches=(3,)),
     "complex": Case(Complex, (x(),), dynamic=({0: AUTO},), batches=(3,)),
     "complex_decomposed": Case(Complex, (x(),), dynamic=({0: AUTO},), batches=(3,), decompose=True),
+    "stretched": Case(Stretched, (x(2, 6, 5), torch.tensor([1, 0, 2, 1, 3, 1])), dynamic=(ROWS, None)),
+    "stretched_decomposed": Case(
+        Stretched, (x(2, 6, 5), torch.tensor([1, 0, 2, 1, 3, 1])), dynamic=(ROWS, None), decompose=True
+    ),
     "indexing": Case(Indexing, (x(),), dynamic=({0: AUTO},), batches=(5,)),
     "vmap_decomposed": Case(Vmapped, (x(),), dynamic=(ROWS,), batches=(1,), decompose=True),
 }
