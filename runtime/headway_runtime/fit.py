@@ -1,7 +1,7 @@
 """Does the program keep its word, and does it fit? Asked before it runs, and before its weights go to a device.
 
 The shape gate measures the largest buckets and the smallest; what it finds is held against the memory that this
-container may use. Only what can be proven not to fit is refused: see ``program/shape_gate.py``.
+container may use. Only what can be proven not to fit is refused: see ``program/shape_gate/``.
 """
 
 from collections.abc import Mapping, Sequence

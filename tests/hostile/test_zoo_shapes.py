@@ -13,7 +13,7 @@ from headway_runtime.program import Program, functions
 from headway_runtime.program.load import read_document
 from headway_runtime.program.machine import Builder, Machine
 from headway_runtime.program.shape_gate import ShapeGate
-from headway_runtime.program.shape_gate_ledger import Ledger
+from headway_runtime.program.shape_gate.ledger import Ledger
 from headway_runtime.program.weights import open_weights
 
 from tests.hostile import zoo

@@ -11,10 +11,10 @@ import torch.ao.quantization.fx._decomposed  # registers the quantized_decompose
 from headway_runtime.prepare import operators, preconditions
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.program import functions
-from headway_runtime.program.shape_gate_fast import FAST, pointwise
-from headway_runtime.program.shape_gate_steps import Gauge, RejectedCallError, _Operator
-from headway_runtime.program.shape_gate_unknown import UNKNOWN
-from headway_runtime.program.shape_gate_windows import WINDOWS
+from headway_runtime.program.shape_gate.fast import FAST, pointwise
+from headway_runtime.program.shape_gate.steps import Gauge, RejectedCallError, _Operator
+from headway_runtime.program.shape_gate.unknown import UNKNOWN
+from headway_runtime.program.shape_gate.windows import WINDOWS
 
 from tests.hostile.fuzz_arguments import Arguments
 

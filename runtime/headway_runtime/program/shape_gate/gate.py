@@ -1,8 +1,8 @@
-"""The shape gate: every size of a program is derived again, before a weight is read or a number computed.
+"""A program measured at chosen sizes, on tensors without memory.
 
 A prepared program claims only the shapes and element types of its inputs, outputs and weights. Here it runs once for
-each chosen combination of sizes on tensors without memory. What comes out must be what the file declares, every
-operator must accept what it gets, and what the tensors of a run would take is counted (``shape_gate_ledger``).
+each chosen combination of sizes. What comes out must be what the file declares, every operator must accept what it
+gets, and what the tensors of a run would take is counted (``ledger``).
 
 The count is a *lower bound* of what a run takes: it holds inputs, outputs and everything between them while the machine
 holds it, and not what an operator needs inside itself. So a program that is refused because the bound exceeds what is
@@ -20,9 +20,9 @@ from headway_runtime.program.dimensions import TensorSpec
 from headway_runtime.program.errors import ProgramError
 from headway_runtime.program.load import Program
 from headway_runtime.program.machine import Machine
-from headway_runtime.program.shape_gate_ledger import Largest, Ledger
-from headway_runtime.program.shape_gate_rules import META
-from headway_runtime.program.shape_gate_steps import Gauge, GaugeBuilder, OverflowingSizeError, RejectedCallError
+from headway_runtime.program.shape_gate.ledger import Largest, Ledger
+from headway_runtime.program.shape_gate.rules import META
+from headway_runtime.program.shape_gate.steps import Gauge, GaugeBuilder, OverflowingSizeError, RejectedCallError
 
 Sizes = Mapping[str, int]
 
