@@ -1,6 +1,6 @@
 """Call every listed operator with hostile arguments; an operator that dies does not belong on the list.
 
-    python -m tests.hostile.fuzz_operators [--calls 300] [--seed 0] [--only aten.pad]
+    python -m tests.hostile.fuzz_operators [--calls 300] [--seed 0] [--only aten.pad] [--twice]
 
 Operators are called as the serving process calls them: after the inspector's preconditions, through its guards. A wrong
 argument may raise, and mostly does. A call that ends the process, or takes longer than it may, is a finding: name the
@@ -10,6 +10,7 @@ Calls are made in children bounded in memory and time (``forked``).
 """
 
 import argparse
+import ctypes
 import itertools
 import random
 import sys
@@ -30,8 +31,10 @@ from tests.hostile.fuzz_arguments import Arguments
 SECONDS = 3.0
 """CPU time of one call."""
 MEMORY = 6 << 30
-SHARED = 1
-"""What a call is that returns the memory of an argument."""
+SHARED, UNSET = 1, 2
+FATES = {SHARED: "a result in the memory of an argument", UNSET: "a result of memory that was never set"}
+M_PERTURB = -6
+"""Of glibc's mallopt: what to fill memory with. Blocks that malloc maps are zero all the same."""
 MAX_DEATHS = 3
 """Of one operator: after that the next one is tried."""
 
@@ -48,15 +51,22 @@ class Finding:
         return f"{self.operator} call {self.call}: {self.fate}"
 
 
-def fuzz(names: Sequence[str], *, calls: int, seed: int, budget: float | None = None) -> Iterator[Finding]:
-    """Findings, as they are met. ``budget``: stop after so much CPU time of children, in seconds."""
+def fuzz(
+    names: Sequence[str], *, calls: int, seed: int, budget: float | None = None, twice: bool = False
+) -> Iterator[Finding]:
+    """Findings, as they are met. ``budget``: stop after so much CPU time of children, in seconds. ``twice``: make each
+    call once more with other bytes in all fresh memory; if the results differ, some of that memory was never set.
+    """
     arguments = Arguments(random.Random())
     deaths: Counter[int] = Counter()
 
     def work(number: int) -> int:
         name = names[number // calls]
-        values, result = one(name, f"{seed}{name}{number % calls}", arguments)
-        return SHARED if shares_unsaid(name, values, result) else 0
+        calling = f"{seed}{name}{number % calls}"
+        values, result = one(name, calling, arguments)
+        if shares_unsaid(name, values, result):
+            return SHARED
+        return UNSET if twice and len({_filled(name, calling, arguments, byte) for byte in (0x5A, 0xA5)}) > 1 else 0
 
     def skip(death: Death) -> int:
         deaths[death.number // calls] += 1
@@ -65,9 +75,9 @@ def fuzz(names: Sequence[str], *, calls: int, seed: int, budget: float | None = 
     forked = Forked(len(names) * calls, work, seconds=SECONDS, memory=MEMORY)
     for death in forked.run(budget=budget, skip=skip):
         yield Finding(names[death.number // calls], death.number % calls, death.fate)
-    shared = (number for number, code in enumerate(forked.codes()) if code == SHARED)
-    for operator, numbers in itertools.groupby(shared, lambda number: number // calls):
-        yield Finding(names[operator], next(numbers) % calls, "a result in the memory of an argument")
+    found = [(number, code) for number, code in enumerate(forked.codes()) if code in FATES]
+    for (operator, code), group in itertools.groupby(found, lambda item: (item[0] // calls, item[1])):
+        yield Finding(names[operator], next(group)[0] % calls, FATES[code])
 
 
 def shares_unsaid(name: str, values: object, result: object) -> bool:
@@ -80,6 +90,20 @@ def shares_unsaid(name: str, values: object, result: object) -> bool:
         return False
     given = {t.untyped_storage().data_ptr() for t in _tensors(values) if t.numel()}
     return any(t.untyped_storage().data_ptr() in given for t in _tensors(result) if t.numel())
+
+
+def _filled(name: str, calling: str, arguments: Arguments, byte: int) -> bytes:
+    """The bytes of the results of a call, where malloc hands out memory full of ``byte``."""
+    fill = ctypes.CDLL(None).mallopt
+    fill(M_PERTURB, byte)
+    try:
+        result = one(name, calling, arguments)[1]
+    finally:
+        fill(M_PERTURB, 0)
+    if isinstance(result, Exception):
+        return b""
+    plain = (t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1) for t in _tensors(result))
+    return b"|".join(t.view(torch.uint8).numpy().tobytes() for t in plain if t.numel())
 
 
 def _tensors(value: object) -> list[torch.Tensor]:
@@ -105,6 +129,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=300, help="of each operator")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="operators whose name contains this")
+    parser.add_argument("--twice", action="store_true", help="also look for results of memory that was never set")
     parser.add_argument("--show", type=int, help="print the arguments of this call of the only operator, and call it")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -118,7 +143,7 @@ def main() -> int:
         print(one(names[0], f"{options.seed}{names[0]}{options.show}", arguments)[1])
         return 0
     findings = 0
-    for finding in fuzz(names, calls=options.calls, seed=options.seed):
+    for finding in fuzz(names, calls=options.calls, seed=options.seed, twice=options.twice):
         findings += 1
         print(finding, flush=True)
     print(f"{len(names)} operators, {options.calls} calls each: {findings} findings")

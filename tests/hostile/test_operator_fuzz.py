@@ -8,6 +8,7 @@ import random
 import pytest
 import torch
 from headway_runtime.prepare import operators
+from headway_runtime.program import functions
 
 from tests.hostile import fuzz_arguments, fuzz_operators
 from tests.hostile.forked import Forked
@@ -21,7 +22,7 @@ SUSPECTS = ("embedding_bag", "lstm", "gru", "rnn_", "upsample", "as_strided", "_
 def test_no_operator_dies_of_hostile_arguments() -> None:
     names = sorted(operators.names())
     random.Random(1).shuffle(names)  # within the budget, not always the same ones
-    assert [str(f) for f in fuzz_operators.fuzz(names, calls=10, seed=11, budget=BUDGET)] == []
+    assert [str(f) for f in fuzz_operators.fuzz(names, calls=10, seed=11, budget=BUDGET, twice=True)] == []
 
 
 def test_operators_that_name_places_in_memory_do_not_die_of_hostile_arguments() -> None:
@@ -41,6 +42,12 @@ def test_a_read_beyond_a_guarded_tensor_ends_the_child(beyond: int) -> None:
     assert [d.fate for d in Forked(1, work, seconds=2, memory=1 << 40).run()] == ["SIGSEGV"]
 
 
+def test_a_result_of_memory_that_was_never_set_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functions, "resolve", lambda name: lambda *args, **named: torch.empty(16))
+    found = list(fuzz_operators.fuzz(["aten.relu.default"], calls=3, seed=1, twice=True))
+    assert [f.fate for f in found] == ["a result of memory that was never set"]
+
+
 def test_a_result_in_the_memory_of_an_argument_is_seen() -> None:
     x = torch.ones(3)
     assert fuzz_operators.shares_unsaid("aten.add.Tensor", {"self": x}, x[1:])
@@ -56,8 +63,6 @@ def test_a_result_in_the_memory_of_an_argument_is_seen() -> None:
 def test_a_view_never_reaches_outside_of_its_storage(
     name: str, size: list[int], stride: list[int], offset: int
 ) -> None:
-    from headway_runtime.program import functions
-
     x = torch.ones(4)
     given = (
         [x, size, stride, offset] if name == "aten.as_strided.default" else [x, torch.ones(size), size, stride, offset]
