@@ -12,7 +12,7 @@ from headway_operator.status.view import View
 FULL, PARTIAL, NONE = "Full", "Partial", "None"
 MOST_NAMES = 3  # pods that a message names for one reason
 LONGEST_PART = 200  # characters of a pod's words for one missing part
-MOST_PARTS = 8
+MOST_PARTS = 5
 
 
 def level(view: View, revision: str) -> str | None:
