@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.export import Dim
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from headway_runtime.native.errors import CompileError
 from headway_runtime.prepare import expression as ex
@@ -159,6 +160,9 @@ def trace(directory: Path, document: Mapping[str, Any], named: Named, sizes: Map
         else:
             return _trace(exported, example, named)
     assert failure is not None
+    if isinstance(failure, GuardOnDataDependentSymNode):
+        text = "a size of the program, or a check of Headway's before one of its operators, depends on the data"
+        raise CompileError(f"{text}: {reason(failure)}") from failure
     raise CompileError(f"the program cannot be traced with sizes as symbols: {reason(failure)}") from failure
 
 
