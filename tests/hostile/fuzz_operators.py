@@ -102,7 +102,10 @@ def _filled(name: str, calling: str, arguments: Arguments, byte: int) -> bytes:
         fill(M_PERTURB, 0)
     if isinstance(result, Exception):
         return b""
-    plain = (t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1) for t in _tensors(result))
+    try:
+        plain = [t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1) for t in _tensors(result)]
+    except RuntimeError:
+        return b""  # a negative view of a type that has no negation: nothing can be read of it
     return b"|".join(t.view(torch.uint8).numpy().tobytes() for t in plain if t.numel())
 
 

@@ -78,6 +78,7 @@ CRASHES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
         [X, [7, 7], False, 1.0, None],
         {},
     ),
+    "a loss against a target of another shape": ("aten.binary_cross_entropy.default", [zeros(1), zeros(0, 4)], {}),
     "lstm with short weights": ("aten.lstm.input", recurrent("lstm", [(16, 3), (7,), (16,), (7,)]), {}),
     "lstm with another input": ("aten.lstm.input", recurrent("lstm", LSTM, features=7), {}),
     "lstm with another state": ("aten.lstm.input", recurrent("lstm", LSTM, hidden=9), {}),

@@ -49,6 +49,7 @@ _TELLING = (
 # Levels of torch.vmap, which only torch's own interpreter keeps track of.
 _VMAP = "torch._functorch.predispatch."
 
+_ARGUMENT_KINDS = {None, 1, 2}  # by position, by name; we go by name
 Instruction = dict[str, Any]
 
 
@@ -87,6 +88,10 @@ class Translation:
         self.counter.kinds.setdefault(canonical, kind)
         return canonical
 
+    def is_input(self, name: str) -> bool:
+        """Whether the name is that of an input of the program."""
+        return self.scope.get(name, ("", ""))[0].startswith("i")
+
     def use(self, name: str, kind: str) -> str:
         """Canonical name of a value already computed, of this kind."""
         canonical, actual = self.scope.get(name, ("", ""))
@@ -108,6 +113,11 @@ class Translation:
         _check_metadata(node["metadata"])
         if node.get("name") is not None:
             names.check_value(node["name"])
+        for item in node["inputs"]:
+            if item.get("kind") not in _ARGUMENT_KINDS:
+                raise Refusal("schema.value", f"an argument of kind {item['kind']}")
+            if "as_graph" in item["arg"]:
+                names.check_value(item["arg"]["as_graph"]["name"])
         target = operators.short_name(node["target"])
         self.counter.used[target] = self.counter.used.get(target, 0) + 1
         if node["target"] in operators.SCALAR_FUNCTIONS:

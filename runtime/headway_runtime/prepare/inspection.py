@@ -43,6 +43,7 @@ _HEADERS = {
     "byteorder": {b"little"},
     ".data/version": {b"3\n", b"6\n", b"10\n"},
 }
+_IDENTITY = re.compile(rb"[0-9]{1,64}\Z")
 _LEGACY = {"serialized_exported_program.json", "serialized_state_dict.pt", "version"}
 _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}[A-Za-z0-9.+_-]{0,48}\Z", re.ASCII)
 
@@ -195,6 +196,9 @@ def _check_records(archive: zip_.Archive) -> list[str]:
             raise Refusal("archive.missing", name)
         if archive.read(name, 64) not in accepted:
             raise Refusal("archive.header").within(name)
+    identity = ".data/serialization_id"
+    if identity in archive.entries and not _IDENTITY.match(archive.read(identity, 64)):
+        raise Refusal("archive.header").within(identity)
     models = sorted(n.removeprefix("models/").removesuffix(".json") for n in archive.entries if n.startswith("models/"))
     if not 1 <= len(models) <= MAX_PROGRAMS:
         raise Refusal("archive.programs", f"{len(models)} programs, at most {MAX_PROGRAMS}")

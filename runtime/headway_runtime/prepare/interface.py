@@ -78,6 +78,7 @@ def define_inputs(
         (kind, content), *_ = spec.items()
         try:
             if kind == "constant_input":
+                names.check_value(content["name"])
                 next(user, None)
                 if "as_tensor" in argument:
                     raise Refusal("graph.signature", "a constant that is a tensor")
@@ -183,9 +184,15 @@ def collect_outputs(
             if path is None or content["arg"] != argument:
                 raise Refusal("graph.signature", "output spec, graph output and tree spec differ")
             outputs += _output(argument, path, len(outputs), body, translation, symbols)
-        elif kind == "parameter_mutation":
+            continue
+        if kind == "parameter_mutation":
             raise Refusal("write.parameter", content["parameter_name"])
-        elif kind == "buffer_mutation":
+        if argument != {"as_tensor": content["arg"]}:
+            raise Refusal("graph.signature", "the output spec of a write, and the graph's output differ")
+        translation.use(content["arg"]["name"], "tensor")
+        if kind == "user_input_mutation" and not translation.is_input(content["user_input_name"]):
+            raise Refusal("graph.signature", f"{content['user_input_name']} is written to, and is no input")
+        if kind == "buffer_mutation":
             found = {w.value for w in weights if w.name == content["buffer_name"]}
             if not found:
                 raise Refusal("graph.signature", f"{content['buffer_name']} is updated, and is no buffer")

@@ -74,10 +74,13 @@ def _only_unpinned(args: Arguments) -> None:
         raise Refusal("operator.value", "pin_memory")
 
 
-def _known_reduction(args: Arguments) -> None:
-    """None, mean or sum: with any other, some losses return memory that they never set."""
-    if "reduction" in args and (type(args["reduction"]) is not int or not 0 <= args["reduction"] <= 2):
-        raise Refusal("operator.value", f"reduction = {args['reduction']}")
+def _known_modes(args: Arguments) -> None:
+    """Numbers that stand for words: with an unknown one, some kernels return memory that they never set."""
+    for name in _MODES & args.keys():
+        value = args[name]
+        is_word = value is None or (isinstance(value, dict) and "str" in value)
+        if not is_word and (type(value) is not int or not 0 <= value <= 2):
+            raise Refusal("operator.value", f"{name} = {value}")
 
 
 def _bounded_integers(name: str, args: Arguments) -> None:
@@ -110,6 +113,7 @@ def _magnitude(item: Any) -> float:
 
 # Values up to the largest integer are normal here: "to the end".
 _OPEN_ENDED = {"start", "end", "min", "max", "fill_value"}
+_MODES = {"reduction", "interpolation_mode", "padding_mode", "compute_mode", "normalization", "mode"}
 # What decides how large a result is. Symbolic sizes are bounded where they are known.
 _SIZE_WORDS = """
     size sizes output_size repeats n m N s steps num_classes window_length row col n_fft length win_length pad padding
@@ -184,7 +188,7 @@ CHECKS: dict[str, Check] = {
 def check(name: str, args: Arguments) -> None:
     """Raise a Refusal unless the call of operator ``name`` is in its accepted form."""
     _only_unpinned(args)
-    _known_reduction(args)
+    _known_modes(args)
     _bounded_sizes(args, _sizes_of(name))
     _bounded_integers(name, args)
     if name in CHECKS:

@@ -140,6 +140,17 @@ def _antialiased(operator: Operator) -> Operator:
     return call
 
 
+def _same_shape(operator: Operator) -> Operator:
+    """Where input and target differ in shape, the mean is of memory that was never set."""
+
+    @wraps(operator)
+    def call(x: torch.Tensor, target: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        need(x.shape == target.shape, f"a loss of {list(x.shape)} against {list(target.shape)}")
+        return operator(x, target, *rest, **named)
+
+    return call
+
+
 GUARDED: dict[str, Callable[[Operator], Operator]] = {
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
     "aten.lstm.input": lambda operator: _recurrent(operator, 4),
@@ -150,6 +161,7 @@ GUARDED: dict[str, Callable[[Operator], Operator]] = {
     **{name: _scaled for name in operators.names() if "upsample_" in name},
     "aten._upsample_bilinear2d_aa.default": _antialiased,
     "aten._upsample_bicubic2d_aa.default": _antialiased,
+    "aten.binary_cross_entropy.default": _same_shape,
     "aten.median.dim": _contiguous,
     "aten.nanmedian.dim": _contiguous,
     **{

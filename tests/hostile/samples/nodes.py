@@ -302,3 +302,57 @@ change(
         argument("reduction", as_int=4),
     ),
 )
+
+
+def _write_of(kind: str, **names: str) -> Callable[[Any], None]:
+    """A write that the signature speaks of, of a value that is there."""
+
+    def alter(d: Any) -> None:
+        spec = {kind: {"arg": {"name": "linear"}, **names}}
+        d["graph_module"]["signature"]["output_specs"].insert(0, spec)
+        graph(d)["outputs"].insert(0, {"as_tensor": {"name": "relu"}})
+
+    return alter
+
+
+change(
+    "graph.signature",
+    "a_write_of_another_value_than_the_graph_s",
+    _write_of("user_input_mutation", user_input_name="x"),
+)
+change(
+    "operator.value",
+    "a_mode_that_does_not_exist",
+    _node(
+        "aten.grid_sampler_3d.default",
+        argument("input", as_tensor={"name": "linear"}),
+        argument("grid", as_tensor={"name": "linear"}),
+        argument("interpolation_mode", as_int=-3),
+        argument("padding_mode", as_int=0),
+        argument("align_corners", as_bool=True),
+    ),
+)
+change("schema.value", "an_argument_of_an_unknown_kind", lambda d: graph(d)["nodes"][1]["inputs"][0].update(kind=7))
+change(
+    "name.value",
+    "a_graph_with_a_name_that_is_code",
+    _target(
+        "torch.ops.higher_order.cond",
+        inputs=[
+            argument(
+                "",
+                as_graph={
+                    "name": "g=print()",
+                    "graph": {
+                        "inputs": [],
+                        "outputs": [],
+                        "nodes": [],
+                        "tensor_values": {},
+                        "sym_int_values": {},
+                        "sym_bool_values": {},
+                    },
+                },
+            )
+        ],
+    ),
+)
