@@ -2,7 +2,6 @@
 
 # a table: one sample a line
 
-import os
 import struct
 import zlib
 from collections.abc import Callable
@@ -113,25 +112,6 @@ def a_program_changed_after_it_was_saved(out: Path, entries: Entries, marker: Pa
     program = next(e for e in items if e.name.endswith(b"model.json"))
     program.data = program.data.replace(b"relu", b"relv")
     return ar.raw(out, items)
-
-
-@sample("archive.not_zip")
-def a_pickle_instead_of_an_archive(out: Path, entries: Entries, marker: Path) -> Path:
-    out.write_bytes(b"\x80\x02c__builtin__\neval\n" + b"." * 64)
-    return out
-
-
-@sample("archive.file")
-def a_link_instead_of_a_file(out: Path, entries: Entries, marker: Path) -> Path:
-    out.symlink_to("/etc/passwd")
-    return out
-
-
-@sample("archive.end_record")
-def half_an_archive(out: Path, entries: Entries, marker: Path) -> Path:
-    ar.write(out, entries)
-    out.write_bytes(out.read_bytes()[: out.stat().st_size // 2])
-    return out
 
 
 # What zip readers disagree on, or what could hide bytes.
@@ -247,21 +227,3 @@ add(
 add("archive.zip64", "a_64_bit_record_of_another_directory", _with_zip64(lambda n: n.__setitem__(4, 0)))
 add("archive.zip64", "a_64_bit_record_that_is_elsewhere", _with_zip64(lambda n: n.__setitem__(5, 0)))
 add("archive.zip64", "a_64_bit_record_with_room_for_more", _with_zip64(lambda n: n.__setitem__(0, 1 << 20)))
-
-
-@sample("archive.file")
-def a_pipe_instead_of_a_file(out: Path, entries: Entries, marker: Path) -> Path:
-    os.mkfifo(out)
-    return out
-
-
-@sample("archive.file")
-def a_folder_instead_of_a_file(out: Path, entries: Entries, marker: Path) -> Path:
-    out.mkdir()
-    return out
-
-
-@sample("archive.not_zip")
-def an_empty_file(out: Path, entries: Entries, marker: Path) -> Path:
-    out.touch()
-    return out
