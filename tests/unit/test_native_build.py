@@ -48,6 +48,13 @@ class Folded(torch.nn.Module):
         return torch.tanh(x.view(x.shape[0], -1, 8)).reshape(x.shape)
 
 
+class Picking(torch.nn.Module):
+    """x [n, 5] and where [n, 3] -> y [n, 3], columns of x; and the same along the rows."""
+
+    def forward(self, x: torch.Tensor, where: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.gather(-1, where), x.gather(0, where % 2)
+
+
 class Branching(torch.nn.Module):
     """x [n, 3] -> x * 2 where it sums up to something positive, else x - 1."""
 
@@ -233,6 +240,20 @@ def test_a_condition_on_one_size_alone_is_left_to_the_programs_own_guards(tmp_pa
     assert traced.narrowed == ()
     x = torch.randn(5, 40)
     assert torch.equal(traced.exported.module()(x)[0], Folded()(x))
+
+
+def test_gathering_is_recorded_as_a_look_up_that_refuses_negative_indices(tmp_path: Path) -> None:
+    example = (torch.randn(4, 5), torch.zeros(4, 3, dtype=torch.int64))
+    traced = trace(load(tmp_path, Picking(), example, ({0: N}, {0: N})))
+    assert "gather" not in traced.exported.graph_module.code
+    module = traced.exported.module()
+    x, where = torch.randn(7, 5), torch.randint(0, 5, (7, 3))
+    for answer, wanted in zip(module(x, where), Picking()(x, where), strict=True):
+        assert torch.equal(answer, wanted)
+    for bad in (-1, 5):
+        where[6, 2] = bad
+        with pytest.raises(IndexError, match="out of bounds"):
+            module(x, where)
 
 
 def test_both_sides_of_a_branch_are_traced(tmp_path: Path) -> None:

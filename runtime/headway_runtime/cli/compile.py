@@ -68,7 +68,7 @@ def compile_program(
         typer.echo(f"  {program.name}: {program.library_bytes:,} bytes of code in {program.seconds:.0f} s")
         typer.echo(f"    agrees in {tried.count} trials; largest difference {tried.largest:.2g}")
         if not program.parallel:
-            typer.echo("    it gathers or scatters by index: generated code runs in one thread, torch's own in all")
+            typer.echo("    it scatters by index: generated code runs in one thread, torch's own in all")
         for where in tried.skipped:
             typer.echo(f"    not compared at {where}: the program itself fails there on made-up inputs")
         for guard in program.guards:

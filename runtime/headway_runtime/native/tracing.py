@@ -32,9 +32,20 @@ def _embedding(weight: torch.Tensor, indices: torch.Tensor, *_: Any, **__: Any) 
     return torch.ops.aten.index.Tensor(weight, [beyond])
 
 
+def _gather(x: torch.Tensor, dim: int, indices: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """``torch.gather`` as a plain look-up, for the same reason."""
+    if x.dim() == 0:
+        return torch.ops.aten.gather.default(x, dim, indices)
+    axes = range(x.dim())
+    grids = [torch.arange(indices.shape[axis]).view([-1 if other == axis else 1 for other in axes]) for axis in axes]
+    grids[dim] = torch.where(indices < 0, x.shape[dim], indices)
+    return torch.ops.aten.index.Tensor(x, grids)
+
+
 # In a pod these are Python's functions of numbers; of symbols they would fix the answer for the sizes of the example.
 _SYMBOLIC: dict[str, Callable[..., Any]] = {
     "aten.embedding.default": _embedding,
+    "aten.gather.default": _gather,
     "torch.sym_int": torch.sym_int,
     "torch.sym_float": torch.sym_float,
     "torch.sym_max": torch.sym_max,
