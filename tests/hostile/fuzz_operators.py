@@ -103,10 +103,11 @@ def _filled(name: str, calling: str, arguments: Arguments, byte: int) -> bytes:
     if isinstance(result, Exception):
         return b""
     try:
-        plain = [t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1) for t in _tensors(result)]
+        plain = [t.detach().resolve_conj().resolve_neg() for t in _tensors(result)]
+        fresh = [t.clone(memory_format=torch.contiguous_format).reshape(-1) for t in plain if t.numel()]
     except RuntimeError:
-        return b""  # a negative view of a type that has no negation: nothing can be read of it
-    return b"|".join(t.view(torch.uint8).numpy().tobytes() for t in plain if t.numel())
+        return b""  # too large to copy, or a negative view of a type that has no negation
+    return b"|".join(t.view(torch.uint8).numpy().tobytes() for t in fresh)
 
 
 def _tensors(value: object) -> list[torch.Tensor]:
