@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install the Debian or Ubuntu packages that the embedded cluster and the images need, where they are missing.
+# Install the Debian or Ubuntu packages that the embedded cluster, the images and the tests need, where they are missing.
 #
 #   tests/cluster/system-packages.sh           install what is missing (root)
 #   tests/cluster/system-packages.sh --list    print package, what it gives, why
@@ -21,6 +21,7 @@ runc | runc | runs the containers of pods
 containernetworking-plugins | /usr/lib/cni/bridge | the network of pods
 buildah | buildah | builds the images from their Containerfiles
 debootstrap | debootstrap | makes the images' base from Debian packages, without a registry
+g++ | g++ | compiles programs to native code, in the tests of headway compile
 ca-certificates | /etc/ssl/certs/ca-certificates.crt | TLS to the mirrors and registries of packages
 LIST
     # debootstrap checks Debian's signatures, for which Ubuntu does not bring the keys along
@@ -47,7 +48,7 @@ done | xargs)
 if ! command -v apt-get >/dev/null; then
     echo "Not a Debian or Ubuntu machine: install the equivalents of: $missing" >&2
 elif [ "$(id -u)" != 0 ]; then
-    echo "Missing for a cluster with pods: $missing. As root: apt-get install --no-install-recommends $missing" \
+    echo "Missing for a cluster with pods, or for its tests: $missing. As root: apt-get install --no-install-recommends $missing" \
          "(or set HEADWAY_KUBECONFIG to use another cluster); what needs only an API server works without." >&2
 else
     echo "Installing: $missing" >&2
