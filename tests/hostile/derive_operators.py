@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the quantized_decomposed operators
-from headway_runtime.prepare import operators
+from headway_runtime.prepare.translate import operators
 from headway_runtime.program.guarded import GUARDED
 
 from tests.hostile.operator_families import (
@@ -34,7 +34,7 @@ from tests.hostile.operator_families import (
     WHY,
 )
 
-LIST = Path(__file__).parents[2] / "runtime/headway_runtime/prepare/operators_2_15.txt"
+LIST = Path(__file__).parents[2] / "runtime/headway_runtime/prepare/translate/operators_2_15.txt"
 PAGE = Path(__file__).parents[2] / "docs/reference/operators.md"
 
 

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 import torch
-from headway_runtime.prepare.operators import Signature
+from headway_runtime.prepare.translate.operators import Signature
 
 INTS = [0, 1, 2, 3, 4, 5, 7, 64, -1, -2, -3, -5, 1000, 2**31 - 1, -(2**31), 2**40, 2**62, -(2**62), 2**63 - 1, -(2**63)]
 FLOATS = [0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, float("inf"), float("-inf"), float("nan"), 2.0**62]

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from headway_runtime.prepare import operators, preconditions
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.translate import operators, preconditions
 from headway_runtime.program import functions
 from torch.utils._pytree import tree_leaves
 

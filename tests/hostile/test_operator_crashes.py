@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from headway_runtime.prepare import preconditions
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.translate import preconditions
 from headway_runtime.program import functions
 
 from tests.hostile.fuzz_arguments import Guarded

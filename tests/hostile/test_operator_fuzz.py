@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from headway_runtime.prepare import operators
+from headway_runtime.prepare.translate import operators
 from headway_runtime.program import functions
 
 from tests.hostile import fuzz_arguments, fuzz_operators

@@ -1,7 +1,7 @@
 """The list of operators in the package is what the rules derive from the installed torch, and nothing else."""
 
 import pytest
-from headway_runtime.prepare import operators
+from headway_runtime.prepare.translate import operators
 
 from tests.hostile import derive_operators
 from tests.hostile.operator_families import FAMILIES, WHY

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from headway_runtime.prepare import inspection, isolate, program, record, repack
+from headway_runtime.prepare import inspection, isolate, repack
+from headway_runtime.prepare.beside import record
 from headway_runtime.prepare.errors import PrepareError, Refusal
 from headway_runtime.prepare.run import prepare
+from headway_runtime.prepare.translate import program
 from headway_runtime.program import ProgramError, load_program
 from torch import nn
 from torch.export.pt2_archive._package import package_pt2

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from headway_runtime.prepare import inspection, operators
+from headway_runtime.prepare import inspection
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.translate import operators
 
 from tests.hostile import archives
 from tests.hostile.test_honest_zoo import copied, oracle, prepared, tensors, with_batch

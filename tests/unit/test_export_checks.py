@@ -8,8 +8,9 @@ import pytest
 import torch
 from headway_runtime import parity
 from headway_runtime.export import Exported, ExportError, Size, export_model
-from headway_runtime.prepare import inspection, record
-from headway_runtime.prepare.archive import open_archive
+from headway_runtime.prepare import inspection
+from headway_runtime.prepare.beside import record
+from headway_runtime.prepare.container.archive import open_archive
 from torch.utils import _pytree as pytree
 
 ROWS, WIDTH = Size("rows", 1, 8), Size("width", 2, 32)

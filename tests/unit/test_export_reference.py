@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from headway_runtime.prepare import record
+from headway_runtime.prepare.beside import record
 from headway_runtime.prepare.report import describe
 from headway_runtime.prepare.signatures.keys import generate, parse_public_key
 from headway_runtime.prepare.signatures.trust import Trust

@@ -14,9 +14,10 @@ from headway_runtime.cli import app
 from headway_runtime.native import assumptions, compiler, lowering, processor, sizes, tracing, trial
 from headway_runtime.native.build import build
 from headway_runtime.native.errors import CompileError
-from headway_runtime.prepare import dimensions, repack
-from headway_runtime.prepare import expression as ex
+from headway_runtime.prepare import repack
 from headway_runtime.prepare.isolate import inspect_isolated
+from headway_runtime.prepare.sizes import dimensions
+from headway_runtime.prepare.sizes import expression as ex
 from headway_runtime.program import Program, load_program
 from headway_runtime.program.load import read_document
 from torch.export import Dim

@@ -16,7 +16,7 @@ import torch
 from headway_runtime.cli import app
 from headway_runtime.native import package, processor
 from headway_runtime.prepare import run
-from headway_runtime.prepare.archive import open_archive
+from headway_runtime.prepare.container.archive import open_archive
 from headway_runtime.prepare.errors import PrepareError, Refusal
 from headway_runtime.prepare.signatures import keys
 from headway_runtime.prepare.signatures.keys import PrivateKey

@@ -18,7 +18,7 @@ from headway_runtime.buckets import resolve_buckets
 from headway_runtime.errors import FatalError
 from headway_runtime.export import Size, export_model
 from headway_runtime.parity import Golden, Sample, load_golden, verify
-from headway_runtime.prepare import archive as zip_
+from headway_runtime.prepare.container import archive as zip_
 from headway_runtime.program import Program, load_program
 
 from tests.unit.pod_process import pod

@@ -6,9 +6,9 @@ import contextlib
 import random
 
 import pytest
-from headway_runtime.prepare import expression as ex
-from headway_runtime.prepare import guards, symbolic
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.sizes import expression as ex
+from headway_runtime.prepare.sizes import guards, symbolic
 from hypothesis import given
 from hypothesis import strategies as st
 

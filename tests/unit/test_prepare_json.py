@@ -6,8 +6,8 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from headway_runtime.prepare.container.strict_json import MAX_DEPTH, parse
 from headway_runtime.prepare.errors import Refusal
-from headway_runtime.prepare.strict_json import MAX_DEPTH, parse
 from hypothesis import given
 from hypothesis import strategies as st
 

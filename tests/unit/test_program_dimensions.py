@@ -1,7 +1,7 @@
 """Names, ranges and guards of the dynamic sizes of a program, without a tensor in sight."""
 
 import pytest
-from headway_runtime.prepare import expression as ex
+from headway_runtime.prepare.sizes import expression as ex
 from headway_runtime.program import ProgramError, ShapeError, TensorSpec
 from headway_runtime.program import dimensions as dims
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from headway_runtime.export import Size, export_model, rewrite
-from headway_runtime.prepare import golden, inspection, record, repack
+from headway_runtime.prepare import inspection, repack
+from headway_runtime.prepare.beside import golden, record
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.report import describe
 

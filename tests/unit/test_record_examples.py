@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from headway_runtime.prepare import inspection, unpickle
+from headway_runtime.prepare import inspection
+from headway_runtime.prepare.beside import unpickle
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.report import describe
 from torch.export import Dim, export, save

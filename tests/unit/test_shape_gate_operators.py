@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the quantized_decomposed operators
-from headway_runtime.prepare import operators, preconditions
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.translate import operators, preconditions
 from headway_runtime.program import functions
 from headway_runtime.program.shape_gate.fast import FAST, pointwise
 from headway_runtime.program.shape_gate.steps import Gauge, RejectedCallError, _Operator

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from headway_runtime.prepare.expression import Expr
+from headway_runtime.prepare.sizes.expression import Expr
 from headway_runtime.program import Program, TensorSpec
 
 Tensors = tuple[torch.Tensor, ...]

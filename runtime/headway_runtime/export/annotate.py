@@ -18,8 +18,10 @@ from headway_runtime.export import facts, proof, rewrite
 from headway_runtime.export.errors import ExportError
 from headway_runtime.export.facts import Facts
 from headway_runtime.export.model import Exported, finish
-from headway_runtime.prepare import archive as zip_
-from headway_runtime.prepare import programs, record, repack, strict_json
+from headway_runtime.prepare import programs, repack
+from headway_runtime.prepare.beside import record
+from headway_runtime.prepare.container import archive as zip_
+from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.errors import PrepareError
 from headway_runtime.program import Program, ShapeError
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from headway_runtime.export.errors import ExportError
 from headway_runtime.export.sizes import Size
 from headway_runtime.export.specs import InputSpec
-from headway_runtime.prepare.expression import Expr
+from headway_runtime.prepare.sizes.expression import Expr
 from headway_runtime.program import Program
 from headway_runtime.program.datatypes import BY_PROTOCOL
 

@@ -11,7 +11,8 @@ import torch
 from headway_runtime.agreement import Tolerance
 from headway_runtime.export.errors import ExportError
 from headway_runtime.parity import Sample
-from headway_runtime.prepare import golden, record, strict_json
+from headway_runtime.prepare.beside import golden, record
+from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.program.datatypes import PROTOCOL
 

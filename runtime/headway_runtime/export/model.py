@@ -17,7 +17,7 @@ from headway_runtime.export.errors import ExportError, explain
 from headway_runtime.export.facts import Fact, Facts
 from headway_runtime.export.sizes import Shapes
 from headway_runtime.parity import Sample
-from headway_runtime.prepare import golden, record
+from headway_runtime.prepare.beside import golden, record
 from headway_runtime.program import ShapeError
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from headway_runtime.prepare import archive as zip_
-from headway_runtime.prepare import zipformat as zf
+from headway_runtime.prepare.container import archive as zip_
+from headway_runtime.prepare.container import zipformat as zf
 from headway_runtime.prepare.errors import Refusal
 
 ALIGNMENT = 64

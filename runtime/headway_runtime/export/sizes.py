@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from headway_runtime.export.errors import ExportError
-from headway_runtime.prepare.record import is_dimension_name
+from headway_runtime.prepare.beside.record import is_dimension_name
 from headway_runtime.program import Program
 
 Shapes = Mapping[str, Mapping[int, "Size"]]

@@ -14,9 +14,9 @@ import sympy  # type: ignore[import-untyped]  # torch's own language for sizes
 
 from headway_runtime.native.errors import CompileError
 from headway_runtime.native.sizes import Sizes, Space
-from headway_runtime.prepare import expression as ex
-from headway_runtime.prepare import symbolic
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.sizes import expression as ex
+from headway_runtime.prepare.sizes import symbolic
 
 
 @dataclass(frozen=True, slots=True)

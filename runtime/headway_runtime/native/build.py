@@ -18,11 +18,13 @@ from headway_runtime.native import assumptions, compiler, lowering, package, siz
 from headway_runtime.native.compiler import Target
 from headway_runtime.native.errors import CompileError
 from headway_runtime.native.trial import Tolerance, Trials
-from headway_runtime.prepare import dimensions, repack, strict_json
-from headway_runtime.prepare import expression as ex
+from headway_runtime.prepare import repack
+from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.isolate import inspect_isolated
 from headway_runtime.prepare.signatures.keys import PrivateKey
 from headway_runtime.prepare.signatures.verify import file_digest, sign_statement, signature_file
+from headway_runtime.prepare.sizes import dimensions
+from headway_runtime.prepare.sizes import expression as ex
 from headway_runtime.program import Program, load_program
 from headway_runtime.program.load import read_document
 

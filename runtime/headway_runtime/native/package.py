@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from headway_runtime.prepare import archive as zip_
-from headway_runtime.prepare import expression as ex
-from headway_runtime.prepare import strict_json
+from headway_runtime.prepare.container import archive as zip_
+from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.sizes import expression as ex
 
 FORMAT = 1
 MANIFEST = "native.json"

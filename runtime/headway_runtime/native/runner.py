@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from headway_runtime.native import package, processor
-from headway_runtime.prepare import expression as ex
+from headway_runtime.prepare.sizes import expression as ex
 from headway_runtime.program.errors import ProgramError
 
 Check = Callable[[Sequence[Sequence[int]]], Any]

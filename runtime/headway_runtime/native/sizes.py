@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headway_runtime.prepare import expression as ex
-from headway_runtime.prepare.dimensions import Dimension, Named
+from headway_runtime.prepare.sizes import expression as ex
+from headway_runtime.prepare.sizes.dimensions import Dimension, Named
 
 Sizes = dict[str, int]
 

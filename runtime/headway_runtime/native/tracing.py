@@ -15,9 +15,9 @@ from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from headway_runtime.native.errors import CompileError
-from headway_runtime.prepare import expression as ex
 from headway_runtime.prepare import repack
-from headway_runtime.prepare.dimensions import Dimension, Named, line
+from headway_runtime.prepare.sizes import expression as ex
+from headway_runtime.prepare.sizes.dimensions import Dimension, Named, line
 from headway_runtime.program import functions
 from headway_runtime.program.datatypes import TORCH
 from headway_runtime.program.machine import Builder, Machine

@@ -13,12 +13,12 @@ from importlib import metadata
 from pathlib import Path
 
 from headway_runtime.native import package, processor
-from headway_runtime.prepare import archive as zip_
-from headway_runtime.prepare import expression as ex
+from headway_runtime.prepare.container import archive as zip_
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.inspection import Inspected
 from headway_runtime.prepare.signatures.malformed import invalid
 from headway_runtime.prepare.signatures.verify import Signed
+from headway_runtime.prepare.sizes import expression as ex
 
 
 @dataclass(frozen=True, slots=True)

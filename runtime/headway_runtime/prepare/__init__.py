@@ -5,10 +5,9 @@ What enters is a ``.pt2`` from anyone; what leaves is a directory made only of w
 raw weights. ``torch.export.load`` on such a file is code execution; here nothing of it is evaluated, imported,
 resolved or unpickled.
 
-Read in this order: ``rules`` (every refusal in one table), ``inspection`` (the whole path), then by subject:
-``archive`` (zip), ``strict_json`` and ``schema`` (the format), ``symbolic``, ``guards`` and ``expression`` (sizes),
-``trees`` (nesting), ``tensors`` (weights), ``operators``, ``arguments``, ``preconditions`` and ``writes`` (what a
-program may do), ``graph``, ``higher_order``, ``interface`` and ``program`` (the translation), ``samples`` and
-``record`` (what lies beside it). ``repack`` writes the result. ``signatures`` (who vouches for the file) is a story of
-its own. ``fetch`` and ``isolate`` are the edges; ``__main__`` is the init container.
+Read ``rules`` (every refusal in one table) and ``inspection`` (the whole path) first. Then by subject, a folder each:
+``container`` (the file: zip, JSON, schema, tensors), ``sizes`` (symbols, guards, dimensions), ``translate`` (a checked
+document into our own program: operators, arguments, writes), ``beside`` (records and examples), ``signatures`` (who
+vouches for the file). ``programs`` and ``storage`` are for archives that hold several programs; ``repack`` writes the
+result, ``report`` tells people. ``fetch`` and ``isolate`` are the edges; ``__main__`` is the init container.
 """

@@ -11,20 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway_runtime.native import package
-from headway_runtime.prepare import archive as zip_
-from headway_runtime.prepare import (
-    dimensions,
-    operators,
-    program,
-    programs,
-    record,
-    samples,
-    storage,
-    strict_json,
-    trees,
-)
+from headway_runtime.prepare import programs, storage
+from headway_runtime.prepare.beside import record, samples
+from headway_runtime.prepare.container import archive as zip_
+from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.sizes import dimensions
 from headway_runtime.prepare.storage import Copy
+from headway_runtime.prepare.translate import operators, program, trees
 
 MAX_PROGRAMS = 64
 TORCH_VERSIONS = {"2.13", "2.14", "2.15"}

@@ -5,7 +5,7 @@
 
 from collections.abc import Collection
 
-from headway_runtime.prepare import record as records
+from headway_runtime.prepare.beside import record as records
 from headway_runtime.prepare.errors import PrepareError
 
 DEFAULT = "model"

@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from headway_runtime.prepare import strict_json
+from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.inspection import Inspection
 from headway_runtime.prepare.storage import Copy

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway_runtime.prepare import dimensions, programs, report_text
-from headway_runtime.prepare import expression as ex
+from headway_runtime.prepare import programs, report_text
 from headway_runtime.prepare.errors import FetchError, PrepareError, Refusal, SignatureError
 from headway_runtime.prepare.inspection import Inspected, Inspection
 from headway_runtime.prepare.isolate import inspect_isolated
 from headway_runtime.prepare.signatures import verify as signatures
 from headway_runtime.prepare.signatures.trust import Trust
+from headway_runtime.prepare.sizes import dimensions
+from headway_runtime.prepare.sizes import expression as ex
 
 UNASKED = Trust()
 

@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway_runtime.prepare import archive as zip_
-from headway_runtime.prepare import interface, names, program, schema, strict_json, tensors
+from headway_runtime.prepare.container import archive as zip_
+from headway_runtime.prepare.container import schema, strict_json, tensors
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.translate import interface, names, program
 
 ALIGNMENT = 64
 MAX_JSON = strict_json.MAX_BYTES

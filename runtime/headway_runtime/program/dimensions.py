@@ -5,9 +5,16 @@ names and ranges come from ``prepare.dimensions``. Pure: no tensors.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headway_runtime.prepare import expression as ex
-from headway_runtime.prepare.dimensions import Dimension, DimensionError, Named, TensorSpec, batch_of, name_dimensions
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.sizes import expression as ex
+from headway_runtime.prepare.sizes.dimensions import (
+    Dimension,
+    DimensionError,
+    Named,
+    TensorSpec,
+    batch_of,
+    name_dimensions,
+)
 from headway_runtime.program.errors import ProgramError, ShapeError
 
 __all__ = ["Dimension", "Dimensions", "TensorSpec", "batch_of", "resolve"]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the quantized_decomposed operators
 
-from headway_runtime.prepare import operators
+from headway_runtime.prepare.translate import operators
 from headway_runtime.program.datatypes import TORCH
 from headway_runtime.program.errors import ProgramError
 from headway_runtime.program.guarded import GUARDED

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from headway_runtime.prepare import operators
+from headway_runtime.prepare.translate import operators
 from headway_runtime.program.guarded_bags import BAGS, need
 
 MAX_SCALE = 10_000.0

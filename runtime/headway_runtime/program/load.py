@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import torch
 
 from headway_runtime.native import runner
-from headway_runtime.prepare import expression as ex
-from headway_runtime.prepare import program as prepared
 from headway_runtime.prepare import programs, repack
+from headway_runtime.prepare.sizes import expression as ex
+from headway_runtime.prepare.translate import program as prepared
 from headway_runtime.program import dimensions as dims
 from headway_runtime.program import functions
 from headway_runtime.program.datatypes import BY_PROTOCOL, PROTOCOL

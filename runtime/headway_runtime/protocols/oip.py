@@ -16,7 +16,7 @@ import torch
 from headway_runtime.batching.layout import Layout, Tensors
 from headway_runtime.buckets import Buckets
 from headway_runtime.errors import InvalidRequestError
-from headway_runtime.prepare.expression import Expr
+from headway_runtime.prepare.sizes.expression import Expr
 from headway_runtime.program import Program, ShapeError, TensorSpec
 from headway_runtime.program.datatypes import BY_PROTOCOL
 from headway_runtime.protocols import tensors

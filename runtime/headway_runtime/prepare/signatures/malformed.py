@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headway_runtime.prepare import strict_json
+from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.errors import Refusal, SignatureError, printable
 
 

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from headway_runtime.prepare import strict_json
+from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.errors import printable
 from headway_runtime.prepare.signatures.malformed import fields, invalid, items, parse, text
 

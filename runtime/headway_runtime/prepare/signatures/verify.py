@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headway_api.names import SIGNATURE_SUFFIX
 
-from headway_runtime.prepare import strict_json
+from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.errors import SignatureError, printable
 from headway_runtime.prepare.signatures import dsse, openssf, statement
 from headway_runtime.prepare.signatures.keys import PrivateKey

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from headway_runtime.prepare import operators
+from headway_runtime.prepare.translate import operators
 from headway_runtime.program import functions
 from headway_runtime.program.guarded import GUARDED
 from headway_runtime.program.machine import Builder, Machine

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headway_runtime.prepare import tensors
+from headway_runtime.prepare.container import tensors
 from headway_runtime.prepare.errors import Refusal
 
 MAX_OPCODES = 100_000

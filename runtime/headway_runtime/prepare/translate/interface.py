@@ -8,9 +8,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway_runtime.prepare import expression as ex
-from headway_runtime.prepare import graph, names, symbolic, tensors, trees
+from headway_runtime.prepare.container import tensors
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.sizes import expression as ex
+from headway_runtime.prepare.sizes import symbolic
+from headway_runtime.prepare.translate import graph, names, trees
 
 
 @dataclass(frozen=True, slots=True)

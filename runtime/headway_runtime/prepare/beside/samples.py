@@ -13,9 +13,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from headway_runtime.prepare import archive as zip_
-from headway_runtime.prepare import record, tensors, trees, unpickle
+from headway_runtime.prepare.beside import record, unpickle
+from headway_runtime.prepare.container import archive as zip_
+from headway_runtime.prepare.container import tensors
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.translate import trees
 
 MAX_PICKLE = 1 << 20
 

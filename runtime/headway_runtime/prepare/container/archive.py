@@ -15,9 +15,9 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Self
 
-from headway_runtime.prepare import zipformat as zf
+from headway_runtime.prepare.container import zipformat as zf
+from headway_runtime.prepare.container.zipformat import Entry as Entry
 from headway_runtime.prepare.errors import Refusal
-from headway_runtime.prepare.zipformat import Entry as Entry
 
 MAX_ENTRIES = 20_000
 MAX_CENTRAL = 16 << 20

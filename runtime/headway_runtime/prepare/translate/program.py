@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headway_runtime.prepare import expression as ex
-from headway_runtime.prepare import graph, guards, interface, prune, trees
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.sizes import expression as ex
+from headway_runtime.prepare.sizes import guards
+from headway_runtime.prepare.translate import graph, interface, prune, trees
 
 FORMAT = 2
 MAX_GUARDS = 4096

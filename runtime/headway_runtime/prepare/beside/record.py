@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway_runtime.prepare import golden, names, strict_json, tensors
+from headway_runtime.prepare.beside import golden
+from headway_runtime.prepare.container import strict_json, tensors
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.translate import names
 
 NAME = "extra/headway.json"
 TOKENIZER = "extra/tokenizer.json"

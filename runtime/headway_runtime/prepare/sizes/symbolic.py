@@ -9,8 +9,8 @@ parser knows the functions in the table below, and length, depth and every numbe
 import math
 import re
 
-from headway_runtime.prepare import expression as ex
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.sizes import expression as ex
 
 MAX_LENGTH = 4096
 MAX_DEPTH = 24

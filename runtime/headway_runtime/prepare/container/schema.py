@@ -11,8 +11,8 @@ or a union below. A field written ``name=`` has a default and may be missing.
 
 from typing import Any
 
+from headway_runtime.prepare.container.strict_json import MAX_STRING
 from headway_runtime.prepare.errors import Refusal
-from headway_runtime.prepare.strict_json import MAX_STRING
 
 SCHEMA_MAJOR = 8
 SCHEMA_MINOR_MAX = 20

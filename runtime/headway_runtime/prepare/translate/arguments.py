@@ -10,7 +10,7 @@ import re
 from functools import cache
 from typing import Any, Protocol
 
-from headway_runtime.prepare import tensors
+from headway_runtime.prepare.container import tensors
 from headway_runtime.prepare.errors import Refusal
 
 _TEXT = re.compile(r"[ -~]{0,128}\Z", re.ASCII)

@@ -10,7 +10,7 @@ import binascii
 import math
 from typing import Any
 
-from headway_runtime.prepare import tensors
+from headway_runtime.prepare.container import tensors
 from headway_runtime.prepare.errors import Refusal
 
 MAX_BYTES = 4 << 20

@@ -8,11 +8,12 @@ list.
 
 from typing import TYPE_CHECKING, Any
 
-from headway_runtime.prepare import arguments, tensors
+from headway_runtime.prepare.container import tensors
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.translate import arguments
 
 if TYPE_CHECKING:
-    from headway_runtime.prepare.graph import Translation
+    from headway_runtime.prepare.translate.graph import Translation
 
 _KINDS = {"as_tensor": "tensor", "as_sym_int": "int", "as_sym_float": "float", "as_sym_bool": "bool"}
 _OPERANDS = {"as_tensors", "as_sym_ints", "as_ints"}
@@ -136,7 +137,7 @@ def _branch(
     outer: "Translation", graph: dict[str, Any], operands: list[Any], *, autocast: bool | None = None
 ) -> dict[str, Any]:
     """A graph with a scope of its own: only its operands come in."""
-    from headway_runtime.prepare.graph import MAX_NESTING, Translation, translate_nodes
+    from headway_runtime.prepare.translate.graph import MAX_NESTING, Translation, translate_nodes
 
     if outer.depth >= MAX_NESTING or len(graph["inputs"]) != len(operands):
         raise Refusal("graph.value", "branches nested too deeply, or with other inputs than operands")
@@ -155,7 +156,7 @@ def _branch(
 
 def _inline(outer: "Translation", inputs: list[dict[str, Any]], at: int, node: dict[str, Any]) -> None:
     """The graph at position ``at``, with the arguments behind it, becomes part of the outer graph."""
-    from headway_runtime.prepare.graph import MAX_NESTING, Translation, translate_nodes
+    from headway_runtime.prepare.translate.graph import MAX_NESTING, Translation, translate_nodes
 
     if len(inputs) <= at or "as_graph" not in inputs[at] or outer.depth >= MAX_NESTING:
         raise Refusal("operator.arguments", "a wrapper without a graph")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headway_runtime.prepare import strict_json
+from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.errors import Refusal
 
 Path = tuple[str | int, ...]

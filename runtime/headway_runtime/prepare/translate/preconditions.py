@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headway_runtime.prepare import operators
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.translate import operators
 
 MAX_CONSTANT_ELEMENTS = 1 << 27
 """Of a tensor that an operator makes from nothing but constants."""

@@ -11,8 +11,8 @@ import ast
 import re
 from collections.abc import Callable
 
-from headway_runtime.prepare import expression as ex
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.sizes import expression as ex
 
 MAX_LENGTH = 8192
 MAX_DEPTH = 60

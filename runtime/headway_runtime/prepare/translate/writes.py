@@ -8,7 +8,7 @@ is fresh. An operator that writes to an argument writes to all of that argument'
 from dataclasses import dataclass, field
 
 from headway_runtime.prepare.errors import Refusal
-from headway_runtime.prepare.operators import Signature
+from headway_runtime.prepare.translate.operators import Signature
 
 MAX_ROOTS = 4_000_000
 """In all sets together: a program made of views of everything would need memory and time for their square."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headway_runtime.prepare import expression as ex
 from headway_runtime.prepare.errors import PrepareError, Refusal
+from headway_runtime.prepare.sizes import expression as ex
 
 BATCH = "batch"
 _FIELD = "spec.batching.dimensions"

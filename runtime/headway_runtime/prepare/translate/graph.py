@@ -10,18 +10,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway_runtime.prepare import (
-    arguments,
-    higher_order,
-    names,
-    operators,
-    preconditions,
-    strict_json,
-    symbolic,
-    tensors,
-    writes,
-)
+from headway_runtime.prepare.container import strict_json, tensors
 from headway_runtime.prepare.errors import Refusal
+from headway_runtime.prepare.sizes import symbolic
+from headway_runtime.prepare.translate import arguments, higher_order, names, operators, preconditions, writes
 
 MAX_NODES = 100_000
 MAX_NESTING = 8

@@ -1,7 +1,7 @@
 """Drop the instructions whose results nobody uses (a pooler that was exported but is not returned, unused sizes)."""
 
-from headway_runtime.prepare import operators, writes
-from headway_runtime.prepare.graph import Instruction, references, results
+from headway_runtime.prepare.translate import operators, writes
+from headway_runtime.prepare.translate.graph import Instruction, references, results
 
 
 def prune(instructions: list[Instruction], outputs: list[str]) -> list[Instruction]:
