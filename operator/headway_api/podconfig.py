@@ -102,7 +102,7 @@ def knobs_hash(text: str) -> str:
 class Termination(WireModel):
     """The termination message of a container: why it refused, or what it prepared (`reason` is then `Prepared`)."""
 
-    reason: str
+    reason: str = Field(pattern=r"^[A-Z][A-Za-z]*$", max_length=64)
     message: str = ""
     condition: str | None = (
         None  # which condition of the ModelDeployment this speaks of: Accepted, ArtifactVerified, Ready

@@ -71,6 +71,7 @@ class Pod:
     oom_killed: bool = False  # the last end of a container was by memory
     restarts: int = 0
     termination: Termination | None = None  # newest typed message of either container
+    terminated: str | None = None  # the container that left it: the model in `serve` may write what it likes
     digest: str | None = None  # what its prepare container found: `Termination.digest` of a Prepared message
     signer: str | None = None  # id of the key whose signature it verified, of the same message
     container: str | None = None  # the container that waiting, oom_killed or termination speaks of

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from headway_api import names
 from headway_api.podconfig import PREPARED, Report, Termination
-from pydantic import ValidationError
 
+from headway_operator import heard
 from headway_operator.observed import Object, Pod
 
 _ORDINARY_WAITS = ("ContainerCreating", "PodInitializing")
@@ -43,6 +43,7 @@ def parse_pod(obj: Object, report: Report | None) -> Pod:
         oom_killed=newest_end is not None and newest_end.reason == "OOMKilled",
         restarts=restarts(obj),
         termination=typed[-1][1] if typed else None,
+        terminated=typed[-1][0].container if typed else None,
         digest=prepared.digest if prepared else None,
         signer=prepared.signer if prepared else None,
         container=speaker,
@@ -97,8 +98,8 @@ def _waits(status: Object) -> Iterator[tuple[str, str, str]]:
 def _termination(message: str) -> Termination | None:
     """The typed message of a container of ours; None for the words of anything else."""
     try:
-        return Termination.model_validate_json(message)  # no depth and no half character that would end us elsewhere
-    except ValidationError:
+        return heard.read(Termination, message)
+    except ValueError:
         return None
 
 

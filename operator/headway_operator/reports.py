@@ -3,45 +3,62 @@
 A report is final when the pod is ready with every bucket warm and obeys the knobs that are wanted, or when it has
 failed; it is then kept for the pod's (uid, restarts) and not read again. So a settled system costs no calls, and an
 operator that starts reads every pod once.
+
+A model may have taken its pod over. What such a pod says is bounded (`heard`), and so is what it costs: one that is
+slow or never final, or has news in every answer, is read less and less, and takes no turns from pods of others.
 """
 
 import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 from headway_api import names
 from headway_api.podconfig import Phase, Report
-from pydantic import ValidationError
 
+from headway_operator import heard
 from headway_operator.metrics import Metrics
 from headway_operator.observed import Object
 from headway_operator.pods import is_serving_process_up, restarts
 from headway_operator.store import Owner
 
 READERS = 50  # reports read at the same time, over all ModelDeployments
+READERS_OF_ONE = 25  # and for one of them
+READS = 100  # in one pass, those first that were read longest ago
 TIMEOUT = aiohttp.ClientTimeout(total=2.0)  # seconds for one report
-MAX_REPORT = 1 << 16  # bytes; parts of it go into the status
-MAX_NUMBER = 2**53  # what every reader of JSON knows
+MAX_REPORT = 1 << 16  # bytes
+MAX_KNOBS = 1 << 12  # bytes of its part about knobs, which goes into the status
 
 # How long until the next look while something is in flight: (looks without news, seconds)
 _PACE = ((10, 0.3), (60, 1.0))
 _SLOW = 5.0
+_SOONEST = 0.3  # seconds between two reads of a pod, however often there is a pass: a pass that writes makes another
+_MOST_NEWS = 1000  # looks at one set of knobs after which news no longer bring the next look forward
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
     restarts: int
     report: Report | None
+    read_at: float | None = None  # by the clock; None: never
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    knobs_hash: str | None  # the knobs that were wanted
+    quiet: int = 0  # looks since there were news
+    all: int = 0
 
 
 class Reports:
     """The newest report of every live pod."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
+        self._clock = clock
         self._kept: dict[Owner, dict[str, _Kept]] = {}  # owner -> pod UID -> what it said
-        self._quiet_looks: dict[Owner, tuple[str | None, int]] = {}  # (knobs hash wanted, looks without news)
+        self._looks: dict[Owner, _Looks] = {}
         self._session: aiohttp.ClientSession | None = None
         self._readers = asyncio.Semaphore(READERS)  # outside of the timeout: waiting for a turn is no failure
 
@@ -52,29 +69,42 @@ class Reports:
 
     def of(self, owner: Owner, pod: Object) -> Report | None:
         """What the pod said since its last restart."""
-        kept = self._kept.get(owner, {}).get(pod["metadata"]["uid"])
+        kept = self._kept.get(owner, {}).get(_uid(pod))
         return kept.report if kept is not None and kept.restarts == restarts(pod) else None
 
     async def refresh(self, owner: Owner, pods: list[Object], knobs_hash: str | None) -> float | None:
         """Read what is in flight. Returns the seconds until the next look; None when everything is final."""
-        due = [pod for pod in pods if self._in_flight(owner, pod, knobs_hash)]
-        before = {pod["metadata"]["uid"]: self.of(owner, pod) for pod in pods}
-        answers = await asyncio.gather(*(self._read(pod) for pod in due))
-        kept = {pod["metadata"]["uid"]: _Kept(restarts(pod), before[pod["metadata"]["uid"]]) for pod in pods}
-        for pod, report in zip(due, answers, strict=True):
-            if report is not None:
-                kept[pod["metadata"]["uid"]] = _Kept(restarts(pod), report)
-        self._kept[owner] = kept
-        news = any(kept[uid].report != report for uid, report in before.items())
+        before = {_uid(pod): self._kept_of(owner, pod) for pod in pods}
+        due = [pod for pod in pods if self._in_flight(owner, pod, knobs_hash) and self._is_due(before[_uid(pod)])]
+        due = sorted(due, key=lambda pod: before[_uid(pod)].read_at or 0.0)[:READS]
+        turns = asyncio.Semaphore(READERS_OF_ONE)
+        answers = await asyncio.gather(*(self._read(pod, turns) for pod in due))
+        read = {_uid(pod): answer for pod, answer in zip(due, answers, strict=True)}
+        now = self._clock()
+        self._kept[owner] = {
+            key: _Kept(kept.restarts, read[key] or kept.report, now) if key in read else kept
+            for key, kept in before.items()
+        }
         if not any(self._in_flight(owner, pod, knobs_hash) for pod in pods):
-            self._quiet_looks.pop(owner, None)
+            self._looks.pop(owner, None)
             return None
-        return self._pace(owner, knobs_hash, news=news)
+        news = any(answer is not None and answer != before[key].report for key, answer in read.items())
+        return self._pace(owner, knobs_hash, looked=bool(read), news=news)
 
     def forget(self, owner: Owner) -> None:
         """The ModelDeployment is gone."""
         self._kept.pop(owner, None)
-        self._quiet_looks.pop(owner, None)
+        self._looks.pop(owner, None)
+
+    def _kept_of(self, owner: Owner, pod: Object) -> _Kept:
+        """What is kept of a pod; of one that was restarted only when it was read."""
+        kept = self._kept.get(owner, {}).get(_uid(pod))
+        if kept is None or kept.restarts == restarts(pod):
+            return kept or _Kept(restarts(pod), None)
+        return _Kept(restarts(pod), None, kept.read_at)
+
+    def _is_due(self, kept: _Kept) -> bool:
+        return kept.read_at is None or not 0 <= self._clock() - kept.read_at < _SOONEST
 
     def _in_flight(self, owner: Owner, pod: Object, knobs_hash: str | None) -> bool:
         readable = (pod.get("status") or {}).get("podIP") and is_serving_process_up(pod)
@@ -83,22 +113,26 @@ class Reports:
         report = self.of(owner, pod)
         return report is None or not is_final(report, knobs_hash)
 
-    def _pace(self, owner: Owner, knobs_hash: str | None, *, news: bool) -> float:
-        wanted, looks = self._quiet_looks.get(owner, (knobs_hash, 0))
-        looks = 0 if news or wanted != knobs_hash else looks + 1
-        self._quiet_looks[owner] = (knobs_hash, looks)
-        return next((pause for limit, pause in _PACE if looks < limit), _SLOW)
+    def _pace(self, owner: Owner, knobs_hash: str | None, *, looked: bool, news: bool) -> float:
+        looks = self._looks.get(owner, _Looks(knobs_hash))
+        if looks.knobs_hash != knobs_hash:
+            looks = _Looks(knobs_hash)
+        elif looked:
+            quiet = 0 if news and looks.all < _MOST_NEWS else looks.quiet + 1
+            looks = _Looks(knobs_hash, quiet, looks.all + 1)
+        self._looks[owner] = looks
+        return next((pause for limit, pause in _PACE if looks.quiet < limit), _SLOW)
 
-    async def _read(self, pod: Object) -> Report | None:
+    async def _read(self, pod: Object, turns: asyncio.Semaphore) -> Report | None:
         address = pod["status"]["podIP"]
         host = f"[{address}]" if ":" in address else address
         try:
-            async with self._readers:
+            async with turns, self._readers:
                 report = await self._get(f"http://{host}:{names.ADMIN_PORT}/report")
         except (aiohttp.ClientError, TimeoutError, OSError):
             self._metrics.reports_read.labels("unreachable").inc()
             return None
-        except (ValueError, ValidationError):
+        except ValueError:
             self._metrics.reports_read.labels("unreadable").inc()
             return None
         # Addresses are reused: an answer from another revision is the answer of another pod.
@@ -110,8 +144,10 @@ class Reports:
     async def _get(self, url: str) -> Report:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, force_close=True)
-            # Nothing is decompressed: a model may have written the answer.
-            self._session = aiohttp.ClientSession(connector=connector, timeout=TIMEOUT, auto_decompress=False)
+            # Nothing is decompressed and nothing remembered: a model may have written the answer.
+            self._session = aiohttp.ClientSession(
+                connector=connector, timeout=TIMEOUT, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+            )
         async with self._session.get(url, allow_redirects=False) as response:
             response.raise_for_status()
             body = bytearray()
@@ -119,19 +155,14 @@ class Reports:
                 body += chunk
                 if len(body) > MAX_REPORT:
                     raise ValueError(f"report: more than {MAX_REPORT} bytes")
-            report = Report.model_validate_json(body)
-            if not is_plain(report.knobs.effective):
-                raise ValueError("report: knobs.effective holds numbers that the API server would refuse")
+            report = heard.read(Report, bytes(body))
+            if len(report.knobs.to_json()) > MAX_KNOBS:
+                raise ValueError(f"report: more than {MAX_KNOBS} bytes about knobs")
             return report
 
 
-def is_plain(value: Any) -> bool:
-    """Whether a value can be written as it is: JSON knows no infinity, and servers no integer of a hundred digits."""
-    if isinstance(value, dict):
-        return all(map(is_plain, value.values()))
-    if isinstance(value, list):
-        return all(map(is_plain, value))
-    return not isinstance(value, int | float) or abs(value) <= MAX_NUMBER
+def _uid(pod: Object) -> str:
+    return str(pod["metadata"]["uid"])
 
 
 def is_final(report: Report, knobs_hash: str | None) -> bool:

@@ -35,6 +35,7 @@ class SimPod:
     digest: str | None = None
     signer: str | None = None
     termination: Termination | None = None
+    terminated: str = "prepare"  # the container that left it
     knobs: str | None = None
     readable: bool = True  # its report is in the operator's memory
 
@@ -128,9 +129,10 @@ class World:
             ready=pod.ready,
             terminating=False,
             termination=pod.termination,
+            terminated=pod.terminated if pod.termination else None,
             digest=pod.digest,
             signer=pod.signer,
-            container="prepare" if pod.termination else None,
+            container=pod.terminated if pod.termination else None,
             report=report,
         )
 

@@ -88,6 +88,18 @@ def test_a_mistyped_digest_can_be_taken_back() -> None:
     assert len([key for key in w.objects if key[0] == "ControllerRevision"]) == number + 1, "it is found again"
 
 
+def test_a_model_that_speaks_of_its_digest_gets_no_new_revision() -> None:
+    w = world()
+    w.pass_()
+    w.nodes()
+    (pod,) = w.pods
+    pod.terminated = "serve"
+    pod.termination = Termination(reason="DigestMismatch", message="so it says", condition="ArtifactVerified")
+    for _ in range(5):
+        w.pass_()
+    assert [key[1] for key in w.objects if key[0] == "ControllerRevision"] == [f"sentiment-{pod.revision}"]
+
+
 def test_a_canary_of_the_version_that_serves_is_that_one_not_a_newer_attempt_that_failed() -> None:
     w = serving()
     stable = w.role(Role.STABLE)

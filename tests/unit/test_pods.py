@@ -69,6 +69,27 @@ def test_what_the_model_says_of_the_digest_and_the_signer_is_not_believed() -> N
     assert (found.digest, found.signer) == (None, None)
 
 
+def test_who_left_the_newest_typed_message_is_known() -> None:
+    lie = ended(json.dumps({"reason": "DigestMismatch", "condition": "ArtifactVerified"}), at=LATER)
+    found = parse_pod(
+        pod(
+            initContainerStatuses=[container("prepare", state=prepared())],
+            containerStatuses=[container("serve", state=lie)],
+        ),
+        None,
+    )
+    assert found.termination is not None
+    assert (found.termination.reason, found.terminated) == ("DigestMismatch", "serve")
+
+
+def test_a_message_is_one_line_of_bounded_length() -> None:
+    said = json.dumps({"reason": "Broken", "message": "a\nb\x1b[2J" + "x" * 3000})
+    found = parse_pod(pod(containerStatuses=[container("serve", state=ended(said))]), None)
+    assert found.termination is not None
+    assert found.termination.message.startswith("a b [2Jxx")
+    assert len(found.termination.message) == 2000
+
+
 def test_the_newest_typed_message_counts_and_what_was_prepared_is_not_forgotten() -> None:
     failure = json.dumps({"reason": "OutOfMemory", "message": "of the device", "condition": "Ready"})
     found = parse_pod(
@@ -85,7 +106,7 @@ def test_the_newest_typed_message_counts_and_what_was_prepared_is_not_forgotten(
 
 
 def test_words_that_are_not_ours_are_no_termination() -> None:
-    for words in ("panic: runtime error", "[1, 2]", '"text"', "{}", ""):
+    for words in ("panic: runtime error", "[1, 2]", '"text"', "{}", "", '{"reason": "no word"}'):
         status = [container("serve", lastState=ended(words))]
         assert parse_pod(pod(containerStatuses=status), None).termination is None, words
 

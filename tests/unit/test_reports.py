@@ -6,6 +6,7 @@ import math
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from headway_api import names
@@ -17,6 +18,17 @@ from headway_operator.store import Owner
 OWNER = Owner("md", "prod", "sentiment")
 HOST, REVISION = "127.83.0.1", "0a1b2c3d"
 HASH = "a" * 12
+
+
+class Clock:
+    """A second goes by with each look at it, as between passes; or none, while `stopped`."""
+
+    def __init__(self) -> None:
+        self.now, self.stopped = 0.0, False
+
+    def __call__(self) -> float:
+        self.now += not self.stopped
+        return self.now
 
 
 class Pod:
@@ -62,8 +74,13 @@ async def pod(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pod]:
 
 
 @pytest.fixture
-async def reader() -> AsyncIterator[Reports]:
-    made = Reports(Metrics())
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def reader(clock: Clock) -> AsyncIterator[Reports]:
+    made = Reports(Metrics(), clock)
     yield made
     await made.close()
 
@@ -138,6 +155,9 @@ BODIES = {
     "a number without end": hostile(knobs={"effective": {"maxBatch": 10**400}}),
     "more buckets than there are": hostile(buckets={"total": 10**30, "warm": 0}),
     "a part too large for a status": hostile(failure={"reason": "R", "message": "x" * 100_000}),
+    "knobs too large for a status": hostile(knobs={"effective": {str(number): "x" * 100 for number in range(50)}}),
+    "a reason that is no word": hostile(phase="Failed", failure={"reason": "All is well, \x1b[2J"}),
+    "a reason that is too long": hostile(phase="Failed", failure={"reason": "R" * 100}),
     "no end of depth": hostile(knobs={"effective": nested(500)}),
     "half a character": b'{"model": "sentiment", "revision": "0a1b2c3d", "phase": "Ready", "signature": "\\ud800"}',
 }
@@ -178,3 +198,58 @@ async def test_only_so_many_pods_are_read_at_once(pod: Pod, monkeypatch: pytest.
     finally:
         await reader.close()
     assert (pod.asked, pod.most_at_once) == (8, 2)
+
+
+async def test_one_model_with_slow_pods_leaves_turns_to_others_and_ends_its_pass(
+    pod: Pod, reader: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "READERS_OF_ONE", 2)
+    monkeypatch.setattr(reports, "READS", 5)
+    pod.delay = 0.02
+    pods = [live(uid=str(number)) for number in range(12)]
+    for expected in (5, 10, 15):
+        await reader.refresh(OWNER, pods, HASH)
+        assert (pod.asked, pod.most_at_once) == (expected, 2)
+    assert all(reader.of(OWNER, each) for each in pods), "those that waited longest come first"
+
+
+async def test_a_pod_is_not_read_again_in_every_pass_of_many(pod: Pod, reader: Reports, clock: Clock) -> None:
+    """A pass that writes is followed by another at once: with news in each answer, that would have no end."""
+    clock.stopped = True
+    for _ in range(5):
+        assert await reader.refresh(OWNER, [live()], HASH) == 0.3
+    assert pod.asked == 1
+    clock.now += 0.31
+    await reader.refresh(OWNER, [live()], HASH)
+    assert pod.asked == 2
+
+
+async def test_a_pod_that_has_news_in_every_answer_is_read_less_in_the_end(
+    pod: Pod, reader: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "_MOST_NEWS", 20)
+    pauses = []
+    for number in range(90):
+        pod.becomes("Warming", warm=number % 2)
+        pauses.append(await reader.refresh(OWNER, [live()], HASH))
+    assert (pauses[0], pauses[19], pauses[89]) == (0.3, 0.3, 5.0)
+    assert await reader.refresh(OWNER, [live()], "d" * 12) == 0.3, "knobs of the user are another matter"
+
+
+async def test_words_of_a_pod_are_passed_on_as_one_line_of_bounded_length(pod: Pod, reader: Reports) -> None:
+    said = {"reason": "Broken", "message": "a\n\x1b[2J\u202eb" + "x" * 10_000, "field": "f" * 10_000}
+    pod.body = hostile(phase="Failed", failure=said, sandbox={"missing": ["a\tb"]})
+    await reader.refresh(OWNER, [live()], HASH)
+    report = reader.of(OWNER, live())
+    assert report is not None
+    assert report.failure is not None
+    assert report.failure.message.startswith("a  [2J bxx")
+    assert (len(report.failure.message), len(report.failure.field or "")) == (2000, 2000)
+    assert report.sandbox is not None
+    assert report.sandbox.missing == ["a b"]
+
+
+async def test_nothing_that_a_pod_sets_comes_back_to_it(pod: Pod, reader: Reports) -> None:
+    await reader.refresh(OWNER, [live()], HASH)
+    assert reader._session is not None
+    assert isinstance(reader._session.cookie_jar, aiohttp.DummyCookieJar)

@@ -83,12 +83,14 @@ def _is_proven(facts: Facts, record: Record) -> bool:
 def _is_refuted(facts: Facts, record: Record) -> bool:
     """Whether a pin that only a user asserted is wrong: nobody was ever served by it, and its pods found other bytes.
 
-    A revision that served keeps its pin: other bytes behind its URI are for `headway.dev/refresh` to take.
+    A revision that served keeps its pin: other bytes behind its URI are for `headway.dev/refresh` to take. Only
+    `prepare` is asked: a model that said so itself would get a new revision, and another one after that, without end.
     """
     if _is_proven(facts, record):
         return False
     pods = (pod for pod in facts.observed.pods if pod.revision == record.name and pod.termination)
-    return any(pod.termination and pod.termination.reason == Reason.DIGEST_MISMATCH for pod in pods)
+    told = (pod.termination for pod in pods if pod.terminated == names.PREPARE_CONTAINER)
+    return any(termination and termination.reason == Reason.DIGEST_MISMATCH for termination in told)
 
 
 def _next_number(known: Mapping[str, Record]) -> int:
