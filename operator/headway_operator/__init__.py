@@ -6,8 +6,8 @@ One pass, for one ModelDeployment (`reconcile`):
 
 Read in this order: `observed` (the values that flow through a pass), `plan/` (deciding: roles, replicas, weights),
 `desired/` (the objects that follow), `status/` (what the user reads). Then the edges of a pass: `observe` (with `pods`,
-`reports`, `heard`, `mounts`, `obstacles`), `apply` (with `compare`, `ownership`), `nudges`, `events`. Then what drives it:
-`cluster` (the API server), `store`, `workqueue`, `runner`, `watch` (kopf), `app`. `router/` is the second reconciler,
-keyed by namespace: it renders Envoy's files from the weights that the passes decided, and tells the passes what the
-routers acknowledged.
+`reports`, `heard`, `mounts`, `obstacles`), `apply` (with `compare`, `ownership`), `nudges`, `events`. Then what drives
+it: `cluster` (the API server), `store`, `workqueue`, `runner`, `watch` (kopf), `app`. `router/` is the second
+reconciler, keyed by namespace: it renders Envoy's files from the weights that the passes decided, and tells the passes
+what the routers acknowledged.
 """
