@@ -38,7 +38,7 @@ VALUES: list[Any] = [
 def of_the_bytes(entries: ar.Entries, rng: random.Random, path: Path) -> None:
     """Anything in the file."""
     ar.write(path, entries)
-    path.write_bytes(_bytes(path.read_bytes(), rng))
+    path.write_bytes(mutate_bytes(path.read_bytes(), rng))
 
 
 def of_the_headers(entries: ar.Entries, rng: random.Random, path: Path) -> None:
@@ -85,14 +85,14 @@ def of_the_entries(entries: ar.Entries, rng: random.Random, path: Path) -> None:
         case 4:
             rng.shuffle(items)
         case _:
-            items[at] = (name, _bytes(data or b"\0", rng))
+            items[at] = (name, mutate_bytes(data or b"\0", rng))
     ar.write(path, items)
 
 
 def of_the_text(entries: ar.Entries, rng: random.Random, path: Path) -> None:
     """The text of a JSON record."""
     name = rng.choice(_records(entries))
-    ar.write(path, {**entries, name: _bytes(entries[name], rng)})
+    ar.write(path, {**entries, name: mutate_bytes(entries[name], rng)})
 
 
 def of_the_values(entries: ar.Entries, rng: random.Random, path: Path) -> None:
@@ -100,7 +100,7 @@ def of_the_values(entries: ar.Entries, rng: random.Random, path: Path) -> None:
     name = rng.choice(_records(entries))
     document = json.loads(entries[name])
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
-        _value(document, rng)
+        mutate_value(document, rng)
     ar.write(path, {**entries, name: json.dumps(document).encode()})
 
 
@@ -112,7 +112,7 @@ def of_the_trees(entries: ar.Entries, rng: random.Random, path: Path) -> None:
         case 0 | 1:
             key = rng.choice(["in_spec", "out_spec"])
             tree = json.loads(call[key])
-            _value(tree, rng)
+            mutate_value(tree, rng)
             call[key] = json.dumps(tree)
         case 2:
             guards = document["guards_code"]
@@ -154,7 +154,8 @@ def _records(entries: ar.Entries) -> list[str]:
     return [*found, ar.MODEL, ar.MODEL]
 
 
-def _bytes(data: bytes, rng: random.Random) -> bytes:
+def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
+    """A few bytes changed, removed, repeated or replaced by marks of a zip."""
     out = bytearray(data)
     for _ in range(rng.choice([1, 1, 2, 8])):
         at = rng.randrange(len(out))
@@ -171,7 +172,8 @@ def _bytes(data: bytes, rng: random.Random) -> bytes:
     return bytes(out)
 
 
-def _value(value: Any, rng: random.Random) -> None:
+def mutate_value(value: Any, rng: random.Random) -> None:
+    """Change one place in a JSON tree, chosen by walking down at random."""
     while True:
         keys = list(value) if isinstance(value, dict) else range(len(value))
         if not keys:

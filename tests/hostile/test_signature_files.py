@@ -23,8 +23,8 @@ from headway_runtime.prepare.signatures.trust import Trust
 from headway_runtime.prepare.signatures.verify import Signed, sign_statement, signature_file, verify
 
 from tests.hostile import archives as ar
+from tests.hostile.mutations import mutate_bytes, mutate_value
 from tests.hostile.samples import SAMPLES
-from tests.hostile.test_archive_mutations import mutate_bytes, mutate_value
 from tests.unit.signing_keys import envelope, file, public, trusting
 
 COUNT = int(os.environ.get("HEADWAY_MUTATIONS", "400"))
