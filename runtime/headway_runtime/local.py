@@ -6,6 +6,7 @@ there. Its artifact is replaced by the local file.
 """
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -24,6 +25,9 @@ from pydantic import ValidationError
 from headway_runtime.errors import ServeError
 
 REVISION = "local"
+
+_KEPT = frozenset({"PATH", "LD_LIBRARY_PATH", "HOME", "USER", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"})
+_KEPT_PREFIXES = ("PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "TORCH_", "CUDA_", "NVIDIA_")
 
 
 class LocalError(ServeError):
@@ -99,13 +103,20 @@ def serve(folder: Path, *, host: str, port: int, admin_port: int) -> None:
         "--port": port,
         "--admin-port": admin_port,
     }
-    _run("headway_runtime.serve", files, folder)
+    _run("headway_runtime.serve", files, folder, environment())
 
 
-def _run(module: str, options: dict[str, Any], folder: Path) -> None:
+def environment() -> dict[str, str]:
+    """What the serving process is told of this machine: what Python and torch look for, and none of the user's secrets,
+    which a program could read and answer with.
+    """
+    return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
+
+
+def _run(module: str, options: dict[str, Any], folder: Path, environment: dict[str, str] | None = None) -> None:
     arguments: Sequence[str] = [str(part) for pair in options.items() for part in pair]
     (folder / "termination-log").unlink(missing_ok=True)  # each process leaves its own reason
-    process = subprocess.Popen([sys.executable, "-m", module, *arguments])
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=environment)
 
     def pass_on(number: int, _: FrameType | None) -> None:
         if number != signal.SIGINT:  # the terminal has sent that one to both

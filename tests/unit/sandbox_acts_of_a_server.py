@@ -51,6 +51,12 @@ def use_a_pair_of_sockets(world: World) -> object:
 
 
 @allowed
+def send_small_answers_at_once(world: World) -> object:
+    with socket.socket(fileno=os.dup(world.listener)) as listener:
+        return listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+@allowed
 def signal_itself(world: World) -> object:
     return os.kill(os.getpid(), signal.SIGURG)
 

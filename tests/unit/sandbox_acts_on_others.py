@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import termios
 from contextlib import suppress
@@ -218,6 +219,15 @@ def set_up_io_uring(world: World) -> object:
 def load_a_program_into_the_kernel(world: World) -> object:
     attributes = (ctypes.c_uint32 * 18)(2, 4, 8, 1)  # BPF_MAP_TYPE_ARRAY of one entry
     return os.close(kernel.call("bpf", 0, ctypes.create_string_buffer(bytes(attributes)), 72))
+
+
+@breaks("reach the kernel by rare system calls")
+def load_a_filter_into_a_socket(world: World) -> object:
+    everything = struct.pack("=HBBI", 0x06, 0, 0, 0xFFFF_FFFF)  # BPF_RET of all bytes
+    code = ctypes.create_string_buffer(everything, len(everything))
+    one, other = socket.socketpair()
+    with one, other:
+        return one.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HP", 1, ctypes.addressof(code)))  # SO_ATTACH_FILTER
 
 
 @breaks("reach the kernel by rare system calls")

@@ -53,11 +53,13 @@ def test_serve_answers_under_the_manifests_name_and_rules_and_leaves_nothing_beh
     process = subprocess.Popen(
         [sys.executable, "-c", program, "serve", str(artifact), *options],
         stderr=subprocess.DEVNULL,
-        env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin", "OMP_WAIT_POLICY": "passive", "TOKEN": "of the user"},
     )
     try:
         with httpx.Client(timeout=10) as client:
             wait_until_ready(client, f"http://127.0.0.1:{port}/v2/health/ready", process)
+            (serving,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            told = dict(line.split("=", 1) for line in Path(f"/proc/{serving}/environ").read_text().split("\0") if line)
             report = client.get(f"http://127.0.0.1:{admin}/report").json()
             answer = client.post(f"http://127.0.0.1:{port}/v2/models/sentiment/infer", json=question([[1, 2]]))
         process.send_signal(signal.SIGTERM)
@@ -66,6 +68,7 @@ def test_serve_answers_under_the_manifests_name_and_rules_and_leaves_nothing_beh
         if process.poll() is None:
             process.kill()
             process.wait()
+    assert told.keys() - {"LC_CTYPE"} == {"TMPDIR", "PATH", "OMP_WAIT_POLICY"}  # the interpreter sets the locale
     assert report["knobs"]["effective"]["maxBatch"] == 2
     assert (report["sandbox"]["seccomp"], report["sandbox"]["missing"]) == (True, [])
     assert report["buckets"]["total"] == 2

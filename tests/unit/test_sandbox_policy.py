@@ -87,6 +87,11 @@ def test_every_number_is_answered_as_the_description_says(machine: Machine, devi
         ("sendto", (3, 0, 1, 0x2000_0000, 0, 0), False),
         ("sendmsg", (3, 0, 0x4000), True),
         ("sendmsg", (3, 0, 0x2000_0000), False),
+        ("setsockopt", (3, 6, 1), True),  # TCP_NODELAY
+        ("setsockopt", (3, 1, 9), True),  # SO_KEEPALIVE
+        ("setsockopt", (3, 6, 31), False),  # TCP_ULP
+        ("setsockopt", (3, 1, 26), False),  # SO_ATTACH_FILTER
+        ("setsockopt", (3, 0, 1), False),  # IP_TOS: the number of another level's option
         ("fcntl", (3, 3, 0), True),
         ("fcntl", (3, 8, 1), False),  # F_SETOWN
         ("fcntl", (3, 15, 1), False),  # F_SETOWN_EX

@@ -186,13 +186,18 @@ def test_nothing_is_imported_before_the_sandbox_that_starts_threads() -> None:
     assert found.split(maxsplit=1) == ["1", "[]\n"]
 
 
-def test_modules_are_not_taken_from_the_folder_it_is_started_in(prepared: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [None, ":/nowhere"], ids=["first", "empty entry of PYTHONPATH"])
+def test_modules_are_not_taken_from_the_folder_it_is_started_in(
+    path: str | None, prepared: Path, tmp_path: Path
+) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('taken from the current folder')")
     mount(tmp_path / "knobs", "{}")
     port, admin_port = free_port(), free_port()
     arguments = command(tmp_path, prepared, {"batching": BATCHING}, port, admin_port)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PYTHONPATH": path} if path else {}
     with (tmp_path / "log").open("wb") as log, httpx.Client(timeout=10) as client:
-        process = subprocess.Popen(arguments, stderr=log, cwd=tmp_path)
+        process = subprocess.Popen(arguments, stderr=log, cwd=tmp_path, env=environment)
         try:
             PodProcess(process, tmp_path, port, admin_port, client).wait_for_phase()
         finally:

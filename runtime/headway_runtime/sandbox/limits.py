@@ -1,7 +1,10 @@
-"""What a process can say of itself without a sandbox: nothing inherited, no core dumps, no privileges gained."""
+"""What a process can say of itself without a sandbox: nothing inherited, no core dumps, no large files, no privileges
+gained.
+"""
 
 import os
 import resource
+import stat
 import sys
 from pathlib import Path
 
@@ -9,26 +12,39 @@ from headway_runtime.sandbox import kernel
 
 _SET_DUMPABLE, _SET_NO_NEW_PRIVS = 4, 38
 _FIRST_UNNAMED = 3  # descriptors 0, 1 and 2 are the standard ones
+LARGEST_FILE = 64 << 20  # bytes
 
 
 def forget_the_caller() -> None:
     """Close descriptors that were inherited by mistake, read nothing from a terminal, and import nothing from the
-    folder that the process happened to be started in, which `python -m` puts first.
+    folder that the process happened to be started in, which `python -m` puts first, and PYTHONPATH adds when it has an
+    empty entry (`PYTHONPATH=$PYTHONPATH:/mine`). What modules are imported from is what the sandbox lets be read.
     """
     os.closerange(_FIRST_UNNAMED, os.sysconf("SC_OPEN_MAX"))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:
+    here = os.getcwd()
+    if not sys.flags.safe_path and sys.path[:1] == [here]:
         del sys.path[0]
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if "" in given and here not in {os.path.abspath(entry) for entry in given if entry}:
+        sys.path[:] = [entry for entry in sys.path if entry != here]
 
 
 def limit() -> None:
     """No core dump, which would hold the inputs of users: neither as a file nor through a handler of the node, which
     ignores the limit but not the mark. Nothing gains privileges from a file's mode, which both mechanisms ask for.
-    Memory is the cgroup's to bound; limits on CPU time or file sizes would end a server that works. Raises OSError.
+    Memory is the cgroup's to bound; a limit on CPU time would end a server that works. Raises OSError.
+
+    No large file: the termination message is a file of the node that is open already, and no quota of the pod counts
+    it. A log that goes to a file, on a laptop, has to grow.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not any(stat.S_ISREG(os.fstat(descriptor).st_mode) for descriptor in (1, 2)):
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        largest = LARGEST_FILE if hard == resource.RLIM_INFINITY else min(LARGEST_FILE, hard)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
     kernel.call("prctl", _SET_DUMPABLE, 0, 0, 0, 0)
     kernel.call("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 

@@ -56,8 +56,7 @@ _ALLOWED: Mapping[str, str] = MappingProxyType(
         "readlinkat getcwd chdir fchdir umask mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2",
         "waiting": "poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait "
         "epoll_pwait2 eventfd eventfd2 pipe pipe2 timerfd_create timerfd_settime timerfd_gettime signalfd signalfd4",
-        "sockets that are there": "accept accept4 listen getsockname getpeername getsockopt setsockopt recvfrom "
-        "recvmsg shutdown",
+        "sockets that are there": "accept accept4 listen getsockname getpeername getsockopt recvfrom recvmsg shutdown",
         "memory": "mmap munmap mprotect mremap madvise brk mlock mlock2 munlock msync get_mempolicy membarrier",
         "threads": "futex futex_waitv set_robust_list get_robust_list rseq set_tid_address arch_prctl exit exit_group "
         "sched_yield sched_getaffinity sched_getparam sched_getscheduler sched_get_priority_max "
@@ -138,6 +137,10 @@ _FCNTLS = (
     *(5, 6, 7, 36, 37, 38),  # locks
     *(1030, 1031, 1032),  # F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ
 )
+_SOCKET_OPTIONS = (
+    *((socket.SOL_SOCKET, option) for option in (2, 7, 8, 9, 13, 15)),  # reuse, buffers, SO_KEEPALIVE, SO_LINGER
+    *((socket.IPPROTO_TCP, option) for option in (1, 4, 5, 6, 12)),  # TCP_NODELAY, keep-alive times, TCP_QUICKACK
+)
 _PRCTLS = (
     *(15, 16, 0x53564D41),  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA: names of threads and of memory
     *(3, 21, 23, 39, 42),  # PR_GET_DUMPABLE, _SECCOMP, PR_CAPBSET_READ, PR_GET_NO_NEW_PRIVS, _THP_DISABLE
@@ -163,7 +166,8 @@ def calls(pid: int, *, devices: bool) -> tuple[Call, ...]:
 def _by_argument(pid: int, devices: bool) -> tuple[Call, ...]:
     """`clone` makes threads only. Signals and limits are this process's own: with `fcntl`, too, the kernel can be told
     to send one elsewhere. `sendto` and `sendmsg` could connect by way of TCP Fast Open, which needs no `connect`: a
-    listener that is shut down becomes a socket that can. Among the commands of a terminal is one that types.
+    listener that is shut down becomes a socket that can. Options of sockets load programs and protocols into the
+    kernel; a server sets a few plain ones. Among the commands of a terminal is one that types.
     """
     threads = Condition(0, _CLONE_THREAD, mask=_CLONE_THREAD | _CLONE_NAMESPACES)
     pair = (Condition(0, socket.AF_UNIX), Condition(1, socket.SOCK_STREAM, mask=_SOCKET_TYPE))
@@ -178,6 +182,7 @@ def _by_argument(pid: int, devices: bool) -> tuple[Call, ...]:
         Call("socketpair", (pair,)),
         Call("sendto", ((Condition(3, 0, mask=_MSG_FASTOPEN), Condition(4, 0), Condition(4, 0, high=True)),)),
         Call("sendmsg", ((Condition(2, 0, mask=_MSG_FASTOPEN),),)),
+        Call("setsockopt", tuple((Condition(1, level), Condition(2, option)) for level, option in _SOCKET_OPTIONS)),
         Call("kill", ((Condition(0, pid),),)),
         Call("tgkill", ((Condition(0, pid),),)),
         Call("prlimit64", ((Condition(0, 0),),)),
