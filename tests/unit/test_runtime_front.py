@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -259,10 +261,8 @@ def test_a_bucket_that_needs_more_memory_than_there_is_says_so(tmp_path: Path) -
 
 def test_a_program_that_cannot_be_read_is_a_refusal_not_a_crash(directory: Path, tmp_path: Path, pod: Pod) -> None:
     broken = tmp_path / "model"
-    broken.mkdir()
-    for file in directory.iterdir():
-        content = file.read_bytes()
-        (broken / file.name).write_bytes(content[:10] if file.name == "weights.bin" else content)
+    shutil.copytree(directory, broken)
+    os.truncate(broken / "weights.bin", 10)
     with pytest.raises(FatalError) as refusal:
         load(pod, broken, lambda outcomes, record: None, lambda function, *args: function(*args))
     assert refusal.value.reason == "LoadFailed"
