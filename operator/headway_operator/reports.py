@@ -79,7 +79,10 @@ class Reports:
         due = sorted(due, key=lambda pod: before[_uid(pod)].read_at or 0.0)[:READS]
         turns = asyncio.Semaphore(READERS_OF_ONE)
         answers = await asyncio.gather(*(self._read(pod, turns) for pod in due))
-        read = {_uid(pod): answer for pod, answer in zip(due, answers, strict=True)}
+        read = {
+            _uid(pod): answer and _since(before[_uid(pod)].report, answer)
+            for pod, answer in zip(due, answers, strict=True)
+        }
         now = self._clock()
         self._kept[owner] = {
             key: _Kept(kept.restarts, read[key] or kept.report, now) if key in read else kept
@@ -163,6 +166,11 @@ class Reports:
 
 def _uid(pod: Object) -> str:
     return str(pod["metadata"]["uid"])
+
+
+def _since(first: Report | None, now: Report) -> Report:
+    """What a pod says now. How it is confined, it cannot change: what it said of that before its model ran counts."""
+    return now if first is None or first.sandbox is None else now.model_copy(update={"sandbox": first.sandbox})
 
 
 def is_final(report: Report, knobs_hash: str | None) -> bool:

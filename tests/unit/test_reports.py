@@ -249,6 +249,17 @@ async def test_words_of_a_pod_are_passed_on_as_one_line_of_bounded_length(pod: P
     assert report.sandbox.missing == ["a b"]
 
 
+async def test_what_a_pod_said_first_of_its_sandbox_counts(pod: Pod, reader: Reports) -> None:
+    """A model that found a hole in its sandbox would say that there is none."""
+    for missing, restarted in ((["Landlock"], 0), ([], 0), ([], 1)):
+        pod.body = hostile(phase="Warming", sandbox={"seccomp": True, "missing": missing})
+        await reader.refresh(OWNER, [live(restarts=restarted)], HASH)
+        report = reader.of(OWNER, live(restarts=restarted))
+        assert report is not None
+        assert report.sandbox is not None
+        assert report.sandbox.missing == ([] if restarted else ["Landlock"])
+
+
 async def test_nothing_that_a_pod_sets_comes_back_to_it(pod: Pod, reader: Reports) -> None:
     await reader.refresh(OWNER, [live()], HASH)
     assert reader._session is not None
