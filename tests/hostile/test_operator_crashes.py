@@ -12,6 +12,7 @@ import torch
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.translate import preconditions
 from headway_runtime.program import functions
+from headway_runtime.program.guarded_bags import OperatorArgumentError
 
 from tests.hostile.fuzz_arguments import Guarded
 
@@ -87,6 +88,13 @@ CRASHES: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
 }
 
 
+TABLE, WORDS = torch.randn(40, 8), torch.arange(12)
+for _padding in ({}, {"padding_idx": 3}):
+    for _ends, _offsets in ((False, []), (True, [0])):
+        _bags = [TABLE, WORDS, torch.tensor(_offsets, dtype=torch.int64), False, 2, False, None, _ends]
+        CRASHES[f"indices in no bag, {_ends} {_padding}"] = ("aten._embedding_bag.default", _bags, _padding)
+
+
 def fate(call: Callable[[], Any]) -> str:
     """ "raised", "returned" or the signal that ended the child."""
     pid = os.fork()
@@ -130,6 +138,25 @@ def test_a_median_of_an_expanded_tensor_stays_inside_of_it(name: str) -> None:
             functions.resolve(name)(x.t(), 1)
 
     assert fate(medians) == "returned"
+
+
+@pytest.mark.parametrize("name", ["aten._embedding_bag.default", "aten.embedding_bag.padding_idx"])
+def test_no_bags_of_no_indices_are_an_answer(name: str) -> None:
+    none = torch.zeros(0, dtype=torch.int64)
+    found = functions.resolve(name)(TABLE, none, none, False, 0, False, None, False, 3)
+    assert found[0].shape == (0, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_to_more_values_than_keys_raises_instead_of_reading_behind_the_keys(dtype: torch.dtype) -> None:
+    attention = functions.resolve("aten.scaled_dot_product_attention.default")
+    q, k, v = torch.randn(1, 2, 4, 8, dtype=dtype), torch.randn(1, 2, 3, 8, dtype=dtype), torch.eye(64, dtype=dtype)
+    with pytest.raises(OperatorArgumentError, match="3 keys to 64 values"):
+        attention(q, k, v.expand(1, 2, 64, 64))
+    with pytest.raises(OperatorArgumentError, match="3 keys to 64 values"):
+        attention(q[0], k[0], v.expand(2, 64, 64), None, 0.0, True)
+    assert attention(q, k, v[:3].expand(1, 2, 3, 64)).shape == (1, 2, 4, 64)
+    assert attention(q, k, v[:3].expand(1, 1, 3, 64)).shape == (1, 2, 4, 64)
 
 
 @pytest.mark.parametrize("power", [-(2**63), 2**40, {"v": "v0"}])

@@ -140,6 +140,20 @@ def _antialiased(operator: Operator) -> Operator:
     return call
 
 
+def _attention(operator: Operator) -> Operator:
+    """q [.., queries, width], k [.., keys, width], v [.., keys, values]. The kernel counts the keys of v: where k has
+    fewer, it reads what lies behind k in memory.
+    """
+
+    @wraps(operator)
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        need(min(q.dim(), k.dim(), v.dim()) >= 2, "attention of a tensor with fewer than 2 axes")
+        need(k.shape[-2] == v.shape[-2], f"attention of {k.shape[-2]} keys to {v.shape[-2]} values")
+        return operator(q, k, v, *rest, **named)
+
+    return call
+
+
 def _same_shape(operator: Operator) -> Operator:
     """Where input and target differ in shape, the mean is of memory that was never set."""
 
@@ -162,6 +176,7 @@ GUARDED: dict[str, Callable[[Operator], Operator]] = {
     "aten._upsample_bilinear2d_aa.default": _antialiased,
     "aten._upsample_bicubic2d_aa.default": _antialiased,
     "aten.binary_cross_entropy.default": _same_shape,
+    "aten.scaled_dot_product_attention.default": _attention,
     "aten.median.dim": _contiguous,
     "aten.nanmedian.dim": _contiguous,
     **{

@@ -46,6 +46,7 @@ def bag(operator: Operator) -> Operator:
         need({indices.dtype, offsets.dtype} <= integers, "a bag of indices that are no integers")
         need(mode in (0, 1, 2), f"a bag of mode {mode}")
         need(offsets.numel() > 0 or not include_last_offset, "bags without the end of the last one")
+        need(offsets.numel() > include_last_offset or not indices.numel(), "indices that are in no bag")
         if indices.numel() and not indices.is_meta:  # the shape gate has no numbers
             least, most = indices.aminmax()
             need(int(least) >= 0 and int(most) < weight.shape[0], f"an index of {weight.shape[0]} embeddings")
