@@ -116,7 +116,8 @@ def environment() -> dict[str, str]:
 def _run(module: str, options: dict[str, Any], folder: Path, environment: dict[str, str] | None = None) -> None:
     arguments: Sequence[str] = [str(part) for pair in options.items() for part in pair]
     (folder / "termination-log").unlink(missing_ok=True)  # each process leaves its own reason
-    process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=environment)
+    # -P: no module from the folder that the user is in, which may be somebody else's, with the model.
+    process = subprocess.Popen([sys.executable, "-P", "-m", module, *arguments], env=environment)
 
     def pass_on(number: int, _: FrameType | None) -> None:
         if number != signal.SIGINT:  # the terminal has sent that one to both

@@ -1,6 +1,7 @@
 """The command line on a laptop: the pod's own processes, prepare included, and what they say when they refuse."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +88,33 @@ def wait_until_ready(client: httpx.Client, url: str, process: "subprocess.Popen[
             pass
         time.sleep(0.1)
     raise AssertionError("not ready in 90 s")
+
+
+@pytest.mark.parametrize("command", ["inspect", "serve"])
+def test_nothing_beside_a_downloaded_model_is_imported(command: str, artifact: Path, tmp_path: Path) -> None:
+    """Whoever sends a model sends the folder that it is in, where `python -m` would look for modules first."""
+    for module in ("json", "argparse", "resource", "subprocess", "pydantic", "orjson", "torch", "headway_api"):
+        (tmp_path / f"{module}.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'a').write({module!r})")
+    shutil.copyfile(artifact, tmp_path / "model.pt2")
+    program = "import sys, headway_runtime.cli as c; c.main()"
+    port = free_port()
+    options = ["--port", str(port), "--admin-port", str(free_port())] if command == "serve" else []
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", program, command, "model.pt2", *options],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        if command == "serve":
+            with httpx.Client(timeout=10) as client:
+                wait_until_ready(client, f"http://127.0.0.1:{port}/v2/health/ready", process)
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert not (tmp_path / "marker").exists()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_serve_says_why_an_artifact_is_refused(tmp_path: Path) -> None:

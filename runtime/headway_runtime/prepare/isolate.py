@@ -34,7 +34,8 @@ def inspect_isolated(path: Path) -> Inspection:
     limits.
     """
     environment = {k: v for k, v in os.environ.items() if k in {"PATH", "PYTHONPATH", "LD_LIBRARY_PATH"}}
-    command = [sys.executable, "-s", "-m", __name__, str(path)]
+    # -P: no module from the folder that the user is in, which may have come with the file. -s: none from the home.
+    command = [sys.executable, "-P", "-s", "-m", __name__, str(path)]
     try:
         done = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=WALL_SECONDS, check=False
