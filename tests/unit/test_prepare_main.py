@@ -196,6 +196,7 @@ def test_the_termination_message_fits_what_kubernetes_keeps(pod: Pod) -> None:
 
 def test_the_inspector_is_limited_in_memory_and_time(monkeypatch: pytest.MonkeyPatch, artifact: Path) -> None:
     monkeypatch.setattr(isolate, "__name__", "tests.unit.hungry_inspector")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # it is not looked for in the current folder
     before = resource.getrlimit(resource.RLIMIT_AS)
     with pytest.raises(Refusal) as refused:
         isolate.inspect_isolated(artifact)
