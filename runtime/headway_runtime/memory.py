@@ -52,7 +52,7 @@ def bound_allocations(room: Room, proc: Path = PROC) -> int:
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     wanted = has + left + STACKS
     bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
     return left
 
 
