@@ -3,9 +3,12 @@
 # ruff: noqa: E501  # a table: one sample a line
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tests.hostile.samples.registry import argument, change, graph
+from tests.hostile import archives as ar
+from tests.hostile.archives import Entries
+from tests.hostile.samples.registry import argument, change, graph, sample
 
 
 def _target(target: str, **fields: Any) -> Callable[[Any], None]:
@@ -244,3 +247,54 @@ change(
         inputs=[argument("", as_int=1), argument("", as_string="error")],
     ),
 )
+
+
+def _graph(given: dict[str, Any], nodes: list[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
+    tables = ("tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values", "custom_obj_values")
+    empty: dict[str, Any] = {table: {} for table in tables}
+    graph_ = {"inputs": [given], "outputs": [result], "nodes": nodes, "is_single_tensor_return": False, **empty}
+    return argument("", as_graph={"name": "g", "graph": graph_})
+
+
+_WEIGHT = {"as_tensor": {"name": "p_first_bias"}}
+_AS_NUMBER = {"as_sym_int": {"as_name": "number"}}
+_MAXIMUM = {
+    "target": "torch.sym_max",
+    "inputs": [argument("a", **_AS_NUMBER), argument("b", as_int=0)],
+    "outputs": [{"as_sym_int": {"as_name": "same"}}],
+    "metadata": {},
+}
+
+
+def _write_to_a_number(document: Any, at: int) -> None:
+    """The weight went through a number: whoever looks for writes to it looks in vain."""
+    ones = [argument("self", as_sym_int={"as_name": "same"}), argument("other", as_int=1)]
+    write = {"inputs": ones, "outputs": [{"as_tensor": {"name": "written"}}], "metadata": {}}
+    graph(document)["nodes"].insert(at, {"target": "torch.ops.aten.add_.Scalar", **write})
+
+
+@sample("graph.value")
+def a_weight_that_a_wrapper_makes_a_number(out: Path, entries: Entries, marker: Path) -> Path:
+    def alter(document: Any) -> None:
+        wrapped = _graph(_AS_NUMBER, [_MAXIMUM], {"as_sym_int": {"as_name": "same"}})
+        inputs = [argument("", as_bool=False), wrapped, argument("", **_WEIGHT)]
+        node = {"target": "torch.ops.higher_order.wrap_with_set_grad_enabled", "inputs": inputs, "metadata": {}}
+        graph(document)["nodes"].insert(1, {**node, "outputs": [{"as_sym_int": {"as_name": "same"}}]})
+        _write_to_a_number(document, 2)
+
+    return ar.write(out, ar.altered(entries, alter))
+
+
+@sample("graph.value")
+def a_weight_that_a_branch_makes_a_number(out: Path, entries: Entries, marker: Path) -> Path:
+    def alter(document: Any) -> None:
+        inside = {"as_tensor": {"name": "inside"}}
+        branches = [_graph(inside, [], inside), _graph(inside, [], inside)]
+        operands = argument("", as_tensors=[_WEIGHT["as_tensor"]])
+        inputs = [argument("", **_WEIGHT), *branches, operands]
+        node = {"target": "torch.ops.higher_order.cond", "inputs": inputs, "metadata": {}}
+        graph(document)["nodes"].insert(1, {**node, "outputs": [_AS_NUMBER]})
+        graph(document)["nodes"].insert(2, _MAXIMUM)
+        _write_to_a_number(document, 3)
+
+    return ar.write(out, ar.altered(entries, alter))

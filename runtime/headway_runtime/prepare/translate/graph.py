@@ -77,7 +77,9 @@ class Translation:
             raise Refusal("graph.value", f"{name} is computed twice")
         canonical = canonical or self.counter.name()
         self.scope[name] = (canonical, kind)
-        self.counter.kinds.setdefault(canonical, kind)
+        if (before := self.counter.kinds.setdefault(canonical, kind)) != kind:
+            # a tensor that passed for a number would be written to unseen: numbers have no aliases
+            raise Refusal("graph.value", f"{name} is a {kind}, and the same value a {before}")
         return canonical
 
     def is_input(self, name: str) -> bool:

@@ -126,10 +126,14 @@ def _values(operands: list[Any]) -> list[str]:
 
 
 def _results(outer: "Translation", node: dict[str, Any], branches: list[dict[str, Any]]) -> list[str]:
-    """Names of the results, as many as each graph has."""
+    """Names of the results: as many as each graph has, and of the same kinds."""
     out = outer.results(node["outputs"])
     if any(not isinstance(o, str) for o in out) or any(len(b["outputs"]) != len(out) for b in branches):
         raise Refusal("graph.value", "an instruction and the graphs it carries differ in the number of results")
+    kinds = outer.counter.kinds
+    for branch in branches:
+        if [kinds[o["v"]] for o in branch["outputs"]] != [kinds[o] for o in out]:
+            raise Refusal("graph.value", "an instruction and the graphs it carries differ in the kinds of results")
     return out
 
 
