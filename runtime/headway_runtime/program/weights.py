@@ -23,20 +23,26 @@ def open_weights(path: Path, table: list[dict[str, Any]], device: torch.device) 
     everything = _map(path)
     tensors: dict[str, torch.Tensor] = {}
     for row in table:
-        record = everything[row["offset"] : row["offset"] + row["bytes"]].view(TORCH[row["dtype"]])
-        tensor = record.as_strided(row["shape"], row["stride"], record.storage_offset() + row["start"])
+        record = _record(everything, row["offset"], row["bytes"]).view(TORCH[row["dtype"]])
+        tensor = record.as_strided(row["shape"], row["stride"], row["start"])
         tensor = tensor if device.type == "cpu" else tensor.to(device)
         wants = row["gradient"] and (tensor.is_floating_point() or tensor.is_complex())
         tensors[row["value"]] = tensor.detach().requires_grad_(wants)  # of itself, and not as a view of the mapping
     return tensors
 
 
-def _map(path: Path) -> torch.Tensor:
-    """All bytes as a flat uint8 tensor."""
+def _map(path: Path) -> mmap.mmap | None:
+    """The file, read-only; None when there is nothing in it."""
     if path.stat().st_size == 0:
-        return torch.empty(0, dtype=torch.uint8)
+        return None
     with path.open("rb") as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _record(everything: mmap.mmap | None, offset: int, size: int) -> torch.Tensor:
+    """The bytes of one weight as a storage of their own: ``as_strided`` in a program counts from its start."""
+    if everything is None or size == 0:
+        return torch.empty(0, dtype=torch.uint8)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given buffer is not writable")  # that is the point
-        return torch.frombuffer(mapping, dtype=torch.uint8)
+        return torch.frombuffer(everything, dtype=torch.uint8, count=size, offset=offset)

@@ -197,6 +197,29 @@ class Stretched(nn.Module):
         return y.repeat_interleave(times, 1), torch.special.ndtr(y), torch.special.entr(y.abs()), torch.special.i0e(y)
 
 
+class Strided(nn.Module):
+    """Views that count from the start of a weight's memory, of a weight that is not the first of the file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.arange(40.0))
+        self.second = nn.Parameter(torch.arange(100.0, 120.0))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x + self.first.sum(), self.second.as_strided((2, 2), (3, 1), 1), self.second.as_strided((2, 3), (5, 2))
+
+
+class GivesAsItIs(nn.Module):
+    """A parameter, views of it, and numbers that are negated by a bit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(12.0).reshape(3, 4))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x + 1, self.weight, self.weight.t()[1:], torch.fft.rfft(x).conj().imag
+
+
 class Vmapped(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = torch.vmap(lambda row: row.sum() + row)(x)
@@ -236,5 +259,7 @@ PROGRAMS: dict[str, Case] = {
         Stretched, (x(2, 6, 5), torch.tensor([1, 0, 2, 1, 3, 1])), dynamic=(ROWS, None), decompose=True
     ),
     "indexing": Case(Indexing, (x(),), dynamic=({0: AUTO},), batches=(5,)),
+    "strided": Case(Strided, (x(),), dynamic=(ROWS,), batches=(1,)),
+    "as_it_is": Case(GivesAsItIs, (x(),), dynamic=(ROWS,), batches=(1,)),
     "vmap_decomposed": Case(Vmapped, (x(),), dynamic=(ROWS,), batches=(1,), decompose=True),
 }
