@@ -34,6 +34,7 @@ class PlayedPod:
     asked: int = 0
     server: ThreadingHTTPServer | None = None
     deaf: bool = False  # the kubelet does not notice annotations
+    taken: bool = False  # by its model: it warms up without end, says something new in each answer, and much of it
 
     def report(self) -> bytes:
         self.asked += 1
@@ -46,6 +47,13 @@ class PlayedPod:
             "knobs": {"hash": self.knobs, "effective": {}},
             "signature": "s",
         }
+        if self.taken:
+            words = f"{self.asked}\n\x1b[2J" + 60_000 * "x"
+            report |= {
+                "phase": "Warming",
+                "buckets": {"total": 1_000_000, "warm": self.asked},
+                "failure": {"reason": "DigestMismatch", "message": words, "condition": "ArtifactVerified"},
+            }
         return json.dumps(report).encode()
 
 

@@ -1,5 +1,7 @@
 """What the operator learns from pods, and what it makes them do."""
 
+import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +12,8 @@ from headway_api.podconfig import knobs_hash
 from tests.cluster.control.kube import Kube, Object, eventually
 from tests.cluster.control.manifests import model, revision_of
 from tests.cluster.control.played import DIGEST, PlayedNode
-from tests.cluster.control.process import OperatorProcess
+from tests.cluster.control.played import running as running_status
+from tests.cluster.control.process import WRITES, OperatorProcess
 
 
 @pytest.fixture
@@ -139,3 +142,37 @@ def test_a_secret_that_is_not_there_is_named_though_the_operator_may_read_none(
         return any(c["reason"] == "SecretNotFound" and "models-read" in c["message"] for c in conditions)
 
     eventually(named, seconds=30)
+
+
+def test_a_pod_that_its_model_took_over_costs_few_writes_and_says_little(
+    kube: Kube, running: OperatorProcess, node: PlayedNode
+) -> None:
+    kube.apply(model())
+    eventually(lambda: node.pods and is_true(kube, "KnobsApplied"))
+    running.wait_until_quiet()
+    (pod,) = node.pods.values()
+    pod.taken = True
+    (obj,) = kube.pods()
+    kube.patch_pod_status(pod.name, taken_over(pod.address))  # it was started anew, and is read again
+    eventually(lambda: kube.must("ModelDeployment", "sentiment")["status"].get("lastFailure"))
+    asked, writes = pod.asked, running.requests(*WRITES)
+    time.sleep(3)
+    assert 3 <= pod.asked - asked <= 15
+    assert running.requests(*WRITES) - writes <= 30  # a status and an event for each look
+    status = kube.must("ModelDeployment", "sentiment")["status"]
+    assert len(status["lastFailure"]["message"]) <= 2000
+    assert status["lastFailure"]["message"].isprintable()
+    assert len(kube.all("Deployment")) == 1
+    assert kube.pods()[0]["metadata"]["uid"] == obj["metadata"]["uid"]
+
+
+def taken_over(address: str) -> Object:
+    """A pod whose serving process ended once, with words that only `prepare` may say, and runs again."""
+    status = running_status(address)
+    (serve,) = status["containerStatuses"]
+    words = json.dumps({"reason": "DigestMismatch", "message": "so it says", "condition": "ArtifactVerified"})
+    ended = {"exitCode": 1, "reason": "Error", "message": words, "finishedAt": serve["state"]["running"]["startedAt"]}
+    serve |= {"ready": False, "restartCount": 1, "lastState": {"terminated": ended}}
+    for condition in status["conditions"]:
+        condition["status"] = "False" if condition["type"] in ("Ready", "ContainersReady") else "True"
+    return status
