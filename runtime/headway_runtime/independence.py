@@ -6,7 +6,8 @@ kernels then compute it, and its answer must stay the same. A program that fails
 sorts it, or turns it round) runs one request at a time. It is a trial by samples, not a proof.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import nan, prod
 
 import torch
@@ -14,30 +15,68 @@ import torch
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Buckets, Sizes
 from headway_runtime.logs import log
-from headway_runtime.program import Program
+from headway_runtime.program import Program, TensorSpec
+from headway_runtime.program.datatypes import BY_PROTOCOL
 from headway_runtime.warmup import synthetic
 
-COMPANIONS = (nan, -1000.0)
-"""What stands in their floating-point inputs, where my row has ones; whole numbers are 1 where mine are 0."""
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What stands in my row and in those of its companions: ``mine`` makes an input full of my row; floating-point
+    companions hold each of ``floats`` in turn, whole numbers and booleans ``integer``.
+    """
+
+    mine: Callable[[TensorSpec, tuple[int, ...]], torch.Tensor]
+    floats: tuple[float, ...]
+    integer: int
+
+
+def _between(spec: TensorSpec, shape: tuple[int, ...]) -> torch.Tensor:
+    """Halves, so that companions can be more and less; whole numbers 1, as far as the program takes it."""
+    dtype = BY_PROTOCOL[spec.datatype]
+    return torch.full(shape, 0.5 if dtype.is_floating_point else 1, dtype=dtype)
+
+
+TRIALS = (Trial(synthetic, (nan, -1000.0), 1), Trial(_between, (1000.0,), 0))
 
 
 def independent_rows(program: Program, layout: Layout, buckets: Buckets) -> Layout:
     """The layout itself; or, when a row's answer depends on its companions, one that joins no requests, saying why."""
     sizes = _smallest(layout, buckets)
-    if sizes is None:
-        return layout
-    mine = [synthetic(spec, shape) for spec, shape in zip(program.inputs, program.input_shapes(sizes), strict=True)]
-    expected = program.run(mine)
-    for value in COMPANIONS:
-        for first in (True, False):
-            inputs = [_among(tensor, axis, value, first) for tensor, axis in zip(mine, layout.inputs, strict=True)]
-            at = 0 if first else sizes[layout.batch or ""] - 1
-            odd = _changed(program, inputs, expected, layout, at)
-            if odd is not None:
-                reason = f"a row of output {program.outputs[odd].name} depends on the other rows of its batch"
-                log("rows_depend_on_each_other", level="warning", output=program.outputs[odd].name)
-                return Layout(None, reason, (None,) * len(layout.inputs), (None,) * len(layout.outputs))
+    for trial in TRIALS if sizes is not None else ():
+        odd = _dependent(program, layout, sizes or {}, trial)
+        if odd is not None:
+            reason = f"a row of output {program.outputs[odd].name} depends on the other rows of its batch"
+            log("rows_depend_on_each_other", level="warning", output=program.outputs[odd].name)
+            return Layout(None, reason, (None,) * len(layout.inputs), (None,) * len(layout.outputs))
     return layout
+
+
+def _dependent(program: Program, layout: Layout, sizes: Sizes, trial: Trial) -> int | None:
+    """Position of an output whose row changes with its companions."""
+    mine = [trial.mine(spec, shape) for spec, shape in zip(program.inputs, program.input_shapes(sizes), strict=True)]
+    expected = _answers(program, mine)
+    for value in trial.floats if expected is not None else ():
+        for first in (True, False):
+            inputs = [
+                _among(tensor, axis, (value, trial.integer), first)
+                for tensor, axis in zip(mine, layout.inputs, strict=True)
+            ]
+            found = _answers(program, inputs)
+            at = 0 if first else sizes[layout.batch or ""] - 1
+            odd = None if found is None else _changed(expected or (), found, layout, at)
+            if odd is not None:
+                return odd
+    return None
+
+
+def _answers(program: Program, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...] | None:
+    """None where the program fails, on an id that it does not know: the engine repeats such a run row by row."""
+    try:
+        return program.run(inputs)
+    except Exception as error:
+        log("companions_refused", error_type=type(error).__name__)
+        return None
 
 
 def _smallest(layout: Layout, buckets: Buckets) -> Sizes | None:
@@ -49,32 +88,24 @@ def _smallest(layout: Layout, buckets: Buckets) -> Sizes | None:
     return min(fitting, key=lambda sizes: prod(sizes.values()), default=None)
 
 
-def _among(mine: torch.Tensor, axis: int | None, value: float, first: bool) -> torch.Tensor:
-    """The input with all rows but the first, or but the last, replaced."""
+def _among(mine: torch.Tensor, axis: int | None, companion: tuple[float, int], first: bool) -> torch.Tensor:
+    """The input with all rows but the first, or but the last, replaced. ``companion``: (floating-point, whole)."""
     if axis is None:
         return mine
-    companions = mine.narrow(axis, 1 if first else 0, mine.shape[axis] - 1)
-    others = torch.full_like(companions, value) if mine.is_floating_point() else torch.ones_like(companions)
+    others = torch.full_like(
+        mine.narrow(axis, 1 if first else 0, mine.shape[axis] - 1), companion[0 if mine.is_floating_point() else 1]
+    )
     row = mine.narrow(axis, 0, 1)
     return torch.cat([row, others] if first else [others, row], dim=axis)
 
 
-def _changed(
-    program: Program,
-    inputs: Sequence[torch.Tensor],
-    expected: Sequence[torch.Tensor],
-    layout: Layout,
-    at: int,
-) -> int | None:
-    """Position of an output whose row `at` is not what it was."""
-    try:
-        found = program.run(inputs)
-    except Exception as error:  # an id that the program does not know: the engine repeats such a run row by row
-        log("companions_refused", error_type=type(error).__name__)
-        return None
+def _changed(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor], layout: Layout, at: int) -> int | None:
+    """Position of an output whose row `at` is not what it was, or has another shape."""
     for position, (before, after, axis) in enumerate(zip(expected, found, layout.outputs, strict=True)):
-        if axis is None or before.shape != after.shape:
+        if axis is None:
             continue
+        if before.shape != after.shape:  # as wide as its widest row, say
+            return position
         one, other = before.select(axis, at), after.select(axis, at)
         if not torch.allclose(one.double(), other.double(), rtol=1e-4, atol=1e-6, equal_nan=True):
             return position

@@ -48,6 +48,30 @@ class Counted(nn.Module):
         return x + x.sum(0, keepdim=True)
 
 
+class Trimmed(nn.Module):
+    """As wide as its longest row."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        width = x.max().item()
+        torch._check(width >= 0)
+        torch._check(width <= x.shape[1])
+        return x[:, :width]
+
+
+class Numbered(nn.Module):
+    """Which of the batch's different words each is; rows of the least word are 0 among all companions."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.unique(x, return_inverse=True)[1]
+
+
+class Scaled(nn.Module):
+    """By the largest value below a ceiling, which a row of ones has reached."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / (1 + x.clamp(0, 1).nan_to_num().amax())
+
+
 class Convolved(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -86,13 +110,14 @@ def loaded(module: nn.Module, folder: Path, *, dtype: torch.dtype) -> Pod:
     return pod
 
 
-@pytest.mark.parametrize("module", [Centred, Turned, Sorted, Chosen])
+@pytest.mark.parametrize("module", [Centred, Turned, Sorted, Chosen, Scaled])
 def test_a_program_that_mixes_rows_runs_one_request_at_a_time(module: type[nn.Module], tmp_path: Path) -> None:
     refuses_to_batch(loaded(module(), tmp_path, dtype=torch.float32))
 
 
-def test_mixed_rows_of_whole_numbers_are_seen_too(tmp_path: Path) -> None:
-    refuses_to_batch(loaded(Counted(), tmp_path, dtype=torch.int64))
+@pytest.mark.parametrize("module", [Counted, Trimmed, Numbered])
+def test_mixed_rows_of_whole_numbers_are_seen_too(module: type[nn.Module], tmp_path: Path) -> None:
+    refuses_to_batch(loaded(module(), tmp_path, dtype=torch.int64))
 
 
 def refuses_to_batch(pod: Pod) -> None:
