@@ -124,6 +124,17 @@ def test_serve_says_why_an_artifact_is_refused(tmp_path: Path) -> None:
     assert "ArtifactVerified=False/" in refused.output
 
 
+def test_serve_says_that_signatures_are_not_asked_for_here(tmp_path: Path) -> None:
+    trust = "trust: {require: Signature, publicKeys: {secretName: signers}}"
+    (tmp_path / "md.yaml").write_text(MANIFEST.replace("elsewhere.pt2}", f"elsewhere.pt2, {trust}}}"))
+    (tmp_path / "no.pt2").write_text("no program")
+    said = CliRunner().invoke(app, ["serve", str(tmp_path / "no.pt2"), "--manifest", str(tmp_path / "md.yaml")])
+    assert "spec.artifact.trust" in said.output
+    (tmp_path / "md.yaml").write_text(MANIFEST)
+    said = CliRunner().invoke(app, ["serve", str(tmp_path / "no.pt2"), "--manifest", str(tmp_path / "md.yaml")])
+    assert "spec.artifact.trust" not in said.output
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

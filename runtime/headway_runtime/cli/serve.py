@@ -26,6 +26,8 @@ def serve(
         folder = Path(name)
         try:
             found = local.read_manifest(manifest) if manifest else None
+            if found and found[1].artifact.trust:
+                typer.echo("headway: spec.artifact.trust is not checked here; use headway verify", err=True)
             config = local.write_files(folder, file, found)
             local.prepare(folder, found[1].artifact.digest if found else None)
             url = f"http://{host}:{port}"
