@@ -27,8 +27,9 @@ def forget_the_caller() -> None:
     here = os.getcwd()
     if not sys.flags.safe_path and sys.path[:1] == [here]:
         del sys.path[0]
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if "" in given and here not in {os.path.abspath(entry) for entry in given if entry}:
+    given = os.environ.get("PYTHONPATH")
+    entries = given.split(os.pathsep) if given else []  # an empty variable is none
+    if "" in entries and here not in {os.path.abspath(entry) for entry in entries if entry}:
         sys.path[:] = [entry for entry in sys.path if entry != here]
 
 
