@@ -31,6 +31,7 @@ SIZES = {"s0": 6, "s1": 35}
         ("Max(Integer(1), Min(Symbol('s0'), Symbol('s1')))", 6),
         ("Mul(Rational(1, 2), Symbol('s0'))", 3),
         ("Pow(Symbol('s0'), Integer(2))", 36),
+        ("TruncToInt(FloatPow(ToFloat(Symbol('s1')), Float('0.5', precision=53)))", 5),
         ("TruncToInt(IntTrueDiv(Symbol('s1'), Integer(2)))", 17),
         ("FloorToInt(Mul(Float('2.5', precision=53), ToFloat(Symbol('s0'))))", 15),
         ("GreaterThan(Symbol('s1'), Integer(35))", True),

@@ -119,3 +119,9 @@ def test_a_program_of_2000_nodes_is_built_in_half_a_second() -> None:
     machine = build(["i0"], nodes, ["v1999"])
     assert time.process_time() - started < 0.5
     assert machine.call(torch.zeros(1))[0].item() == 2000.0
+
+
+@pytest.mark.parametrize(("base", "exponent"), [(3, 2**62), (2**62, 64), (2.0, 1e300), (-2.0, 0.5), (0, -1)])
+def test_a_power_without_a_size_for_a_result_is_an_error_at_once(base: float, exponent: float) -> None:
+    with pytest.raises((ArithmeticError, ValueError)):
+        functions.resolve("_operator.pow")(base, exponent)

@@ -16,6 +16,7 @@ from headway_runtime.program.errors import ProgramError
 from headway_runtime.program.guarded import GUARDED
 
 MAX_SIZE = 2**63
+MAX_EXPONENT = 64
 
 
 def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,6 +31,16 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _power(base: Any, exponent: Any) -> Any:
+    """Of sizes, and of fractions of them: small enough to be computed before it is found to be too large."""
+    if abs(exponent) > MAX_EXPONENT:
+        raise OverflowError(f"a size of the program to the power of {exponent}")
+    result = base**exponent
+    if isinstance(result, complex):
+        raise ValueError("a root of a negative size")
+    return result
+
+
 SCALARS: dict[str, Callable[..., Any]] = {
     "_operator.add": _bounded(operator.add),
     "_operator.sub": _bounded(operator.sub),
@@ -37,6 +48,7 @@ SCALARS: dict[str, Callable[..., Any]] = {
     "_operator.floordiv": operator.floordiv,
     "_operator.truediv": operator.truediv,
     "_operator.mod": operator.mod,
+    "_operator.pow": _bounded(_power),
     "_operator.neg": operator.neg,
     "_operator.eq": operator.eq,
     "_operator.ne": operator.ne,

@@ -197,6 +197,12 @@ class Stretched(nn.Module):
         return y.repeat_interleave(times, 1), torch.special.ndtr(y), torch.special.entr(y.abs()), torch.special.i0e(y)
 
 
+class Powers(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        n = x.shape[1]
+        return x / n**0.5, x * n**2, torch.ones(n**2), (2 * n) ** -1 * x
+
+
 class Strided(nn.Module):
     """Views that count from the start of a weight's memory, of a weight that is not the first of the file."""
 
@@ -259,6 +265,7 @@ PROGRAMS: dict[str, Case] = {
         Stretched, (x(2, 6, 5), torch.tensor([1, 0, 2, 1, 3, 1])), dynamic=(ROWS, None), decompose=True
     ),
     "indexing": Case(Indexing, (x(),), dynamic=({0: AUTO},), batches=(5,)),
+    "powers": Case(Powers, (x(),), dynamic=({0: AUTO, 1: AUTO},), batches=(3,)),
     "strided": Case(Strided, (x(),), dynamic=(ROWS,), batches=(1,)),
     "as_it_is": Case(GivesAsItIs, (x(),), dynamic=(ROWS,), batches=(1,)),
     "vmap_decomposed": Case(Vmapped, (x(),), dynamic=(ROWS,), batches=(1,), decompose=True),

@@ -78,8 +78,12 @@ def _product(*args: Any) -> Any:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    if not isinstance(exponent, int) or abs(exponent) > 64:
+    if abs(exponent) > 64:
         raise EvaluationError("exponent out of range")
+    if isinstance(exponent, float):
+        if base < 0:
+            raise EvaluationError("a root of a negative number")
+        return float(base) ** exponent
     return Fraction(base) ** exponent if exponent < 0 else base**exponent
 
 

@@ -121,9 +121,10 @@ class _Parser:
             return ex.call("ratio", ex.const(numerator), ex.const(denominator))
         if function == "Float":
             return self.floating()
-        if function in {"Pow", "PowByNatural"}:
+        if function in {"Pow", "PowByNatural", "FloatPow"}:
             base, _, exponent = self.term(depth + 1), self.eat(_MARK, ","), self.term(depth + 1)
-            if exponent.operator != "const" or not isinstance(exponent.value, int) or not -8 <= exponent.value <= 8:
+            kinds = int | float if function == "FloatPow" else int
+            if exponent.operator != "const" or not isinstance(exponent.value, kinds) or not -8 <= exponent.value <= 8:
                 raise Refusal("expression.number", "only small constant exponents")
             return ex.call("pow", base, exponent)
         if function == "Identity":

@@ -24,6 +24,7 @@ SCALAR_FUNCTIONS: dict[str, int] = {
     "_operator.floordiv": 2,
     "_operator.truediv": 2,
     "_operator.mod": 2,
+    "_operator.pow": 2,
     "_operator.neg": 1,
     "_operator.eq": 2,
     "_operator.ne": 2,
