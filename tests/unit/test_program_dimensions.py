@@ -1,5 +1,7 @@
 """Names, ranges and guards of the dynamic sizes of a program, without a tensor in sight."""
 
+from typing import Any
+
 import pytest
 from headway_runtime.prepare.sizes import expression as ex
 from headway_runtime.program import ProgramError, ShapeError, TensorSpec
@@ -135,6 +137,15 @@ def test_a_program_without_a_batch_says_why(
 def test_a_batch_may_stand_on_any_axis_of_an_output() -> None:
     outputs = (TensorSpec("y", "FP32", (3, S0)), TensorSpec("z", "FP32", (S0, S1)))
     assert dims.batch_of(resolve(outputs=outputs), outputs, stateful=None) == ("batch", None)
+
+
+@pytest.mark.parametrize("names", [{"recorded": (("x", 1, "batch"),)}, {"configured": {"batch": "x.1"}}])
+def test_a_program_with_time_first_and_the_batch_second_is_not_joined_along_time(names: dict[str, Any]) -> None:
+    spec = TensorSpec("x", "FP32", (S0, S1, 8))
+    found = resolve((spec,), (spec,), **names)
+    batch, reason = dims.batch_of(found, (spec,), stateful=None)
+    assert batch is None
+    assert reason == "'batch' is the name of another size than x.0, along which requests could be joined"
 
 
 def test_a_program_with_state_is_not_batched() -> None:

@@ -185,7 +185,10 @@ def batch_of(
         return None, f"the program writes to its buffer {stateful}; each request runs alone on a fresh copy"
     found = _batch_symbols(dimensions.inputs, outputs)
     if len(found) == 1:
-        return next(d.name for d in dimensions.by_name.values() if d.symbol == found[0]), None
+        name = next(d.name for d in dimensions.by_name.values() if d.symbol == found[0])
+        if name != BATCH and BATCH in dimensions.by_name:  # time first: to join requests there would mix them up
+            return None, f"{BATCH!r} is the name of another size than {name}, along which requests could be joined"
+        return name, None
     if len(found) > 1:
         return None, "several dynamic sizes are the first axis of an input and an axis of every output"
     first = [
