@@ -147,6 +147,17 @@ def test_no_bags_of_no_indices_are_an_answer(name: str) -> None:
     assert found[0].shape == (0, 8)
 
 
+def test_bags_with_offsets_that_are_expanded_are_those_of_a_copy() -> None:
+    memory = Guarded()
+    offsets = memory.copy(torch.zeros(1, dtype=torch.int64), at_end=True).expand(3)
+
+    def bags() -> None:
+        bag = functions.resolve("aten._embedding_bag.default")
+        assert torch.equal(bag(TABLE, WORDS, offsets)[0], bag(TABLE, WORDS, offsets.clone())[0])
+
+    assert fate(bags) == "returned"
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_attention_to_more_values_than_keys_raises_instead_of_reading_behind_the_keys(dtype: torch.dtype) -> None:
     attention = functions.resolve("aten.scaled_dot_product_attention.default")

@@ -56,6 +56,8 @@ def bag(operator: Operator) -> Operator:
         if per_sample_weights is not None:
             same = per_sample_weights.shape == indices.shape and per_sample_weights.dtype == weight.dtype
             need(same and mode == 0, "weights of a bag that do not fit its indices")
+            per_sample_weights = per_sample_weights.contiguous()
+        indices, offsets = indices.contiguous(), offsets.contiguous()  # some kernels step through them regardless
         rest = (scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, *padding)
         return operator(weight, indices, offsets, *rest, **named)
 
