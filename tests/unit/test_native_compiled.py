@@ -259,6 +259,33 @@ def test_a_builders_signature_that_does_not_say_native_is_not_enough(copy: Path)
     assert "rule native.unsigned" in refused(copy, "UnsafeArtifact")
 
 
+def test_a_builder_signs_a_package_where_nothing_is_compiled(copy: Path, tmp_path: Path) -> None:
+    signature_file(copy).unlink()
+    key = tmp_path / "builder"
+    key.write_bytes(BUILDER.private_pem())
+    plain = CliRunner().invoke(app, ["sign", str(copy), "--key", str(key)])
+    assert (plain.exit_code, signature_file(copy).exists()) == (1, False)
+    assert "headway sign --native" in plain.output
+    done = CliRunner().invoke(app, ["sign", "--native", str(copy), "--key", str(key)])
+    assert (done.exit_code, prepare(copy, tmp_path / "model").is_dir()) == (0, True), done.output
+
+
+def test_a_plain_program_and_another_source_are_not_signed_as_native_code(
+    compiled: Compiled, copy: Path, tmp_path: Path
+) -> None:
+    key = tmp_path / "builder"
+    key.write_bytes(BUILDER.private_pem())
+    signature_file(copy).unlink()
+    plain = CliRunner().invoke(app, ["sign", "--native", str(compiled.source), "--key", str(key)])
+    assert "holds no native code" in plain.output
+    data = bytearray(copy.read_bytes())
+    data[data.index(b"schema_version")] ^= 1  # of the source, whose checksum in the zip then differs
+    copy.write_bytes(data)
+    altered = CliRunner().invoke(app, ["sign", "--native", str(copy), "--key", str(key)])
+    assert (altered.exit_code, signature_file(copy).exists()) == (1, False)
+    assert "checksum" in altered.output
+
+
 def test_a_signature_for_native_code_is_none_for_a_plain_program(compiled: Compiled, tmp_path: Path) -> None:
     plain = tmp_path / "published" / "encoder.pt2"
     plain.parent.mkdir()

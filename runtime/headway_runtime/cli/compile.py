@@ -12,7 +12,9 @@ from headway_runtime.cli.passphrase import Ask, passphrase
 
 def compile_program(
     file: File,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="[default: FILE.native.pt2]")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="where the package goes; otherwise to FILE.native.pt2")
+    ] = None,
     target: Annotated[
         str, typer.Option(help="the processor: native (this machine's), x86-64-v3 (AVX2), x86-64-v4 (AVX-512)")
     ] = "native",
@@ -29,7 +31,7 @@ def compile_program(
 
     FILE is inspected like in a pod, and only what was checked is compiled. The package is written when its answers
     agree with the program's at several sizes and on its golden samples. A pod loads it only when a key of
-    spec.artifact.trust.builderKeys has signed it; without --key it is for measuring.
+    spec.artifact.trust.builderKeys has signed it: here with --key, or later, elsewhere, by `headway sign --native`.
     """
     from headway_runtime.native.errors import CompileError
     from headway_runtime.prepare.errors import PrepareError
@@ -77,7 +79,7 @@ def compile_program(
     if keys:
         typer.echo(f"{beside}: signed by {', '.join(signer.keyid for signer in keys)}; publish both files")
     else:
-        typer.echo(f"not signed: no pod will load it; compile with --key{_stale(beside)}")
+        typer.echo(f"not signed: no pod will load it until `headway sign --native` has{_stale(beside)}")
 
 
 def _stale(beside: Path) -> str:

@@ -16,9 +16,16 @@ def sign(
         typer.Option(exists=True, dir_okay=False, help="an Ed25519 private key; give two while one replaces the other"),
     ],
     output: Annotated[Path | None, typer.Option(help="where the signature goes; otherwise to FILE.sig")] = None,
+    native: Annotated[
+        bool, typer.Option("--native", help="vouch for a package of `headway compile`, as its builder")
+    ] = False,
 ) -> None:
     """Inspect a program and sign that it is yours: what it is and which torch exported it. A file that a pod would
-    refuse is not signed. Publish FILE.sig beside FILE."""
+    refuse is not signed. Publish FILE.sig beside FILE.
+
+    With --native, FILE is what `headway compile` wrote without a key: so the key need not be where programs are
+    compiled and tried.
+    """
     from headway_runtime.prepare.errors import PrepareError
     from headway_runtime.prepare.isolate import inspect_isolated
     from headway_runtime.prepare.signatures.keys import PassphraseNeeded, PrivateKey, read_private_key
@@ -34,10 +41,17 @@ def sign(
     try:
         keys = [read(path) for path in key]
         before = _identity(file)
-        versions = {program.torch for program in inspect_isolated(file).programs.values()}
-        if len(versions) != 1:
-            _fail(f"{file}: its programs are from torch {' and '.join(sorted(versions))}; sign a file from one")
-        text = sign_statement(file, *keys, torch=versions.pop())
+        if native:
+            from headway_runtime.native.unpack import examine
+
+            found = examine(file)
+            said = {"torch": found.torch, "target": found.target, "source": found.source}
+            text = sign_statement(file, *keys, native=True, **said)
+        else:
+            versions = {program.torch for program in inspect_isolated(file).programs.values()}
+            if len(versions) != 1:
+                _fail(f"{file}: its programs are from torch {' and '.join(sorted(versions))}; sign a file from one")
+            text = sign_statement(file, *keys, torch=versions.pop())
         if _identity(file) != before:
             _fail(f"{file} changed while it was signed; try again")
         target.write_bytes(text)

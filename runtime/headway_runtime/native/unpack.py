@@ -6,6 +6,7 @@ any other artifact, and refused there (rule ``native.unsigned``). No torch is im
 
 import hashlib
 import shutil
+import tempfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from headway_runtime.native import package, processor
 from headway_runtime.prepare.container import archive as zip_
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.inspection import Inspected
+from headway_runtime.prepare.isolate import inspect_isolated
 from headway_runtime.prepare.signatures.malformed import invalid
 from headway_runtime.prepare.signatures.verify import Signed
 from headway_runtime.prepare.sizes import expression as ex
@@ -74,6 +76,21 @@ def unpack(artifact: Path, work: Path, signed: Signed | None) -> Unpacked | None
             _extract(archive, record, libraries[name])
     artifact.unlink()
     return Unpacked(manifest, source, libraries)
+
+
+def examine(path: Path) -> package.Manifest:
+    """What a package says of itself, for whoever is about to sign it: its source inspected as in a pod, its manifest
+    held against it. Nothing of the native code is read. Raises Refusal.
+    """
+    with tempfile.TemporaryDirectory(prefix="headway-sign-") as folder, zip_.open_archive(path) as archive:
+        if not package.is_package(archive):
+            raise Refusal("native.form", "it holds no native code; sign it without --native")
+        manifest = package.read(archive)
+        source = Path(folder) / package.SOURCE
+        if (digest := _extract(archive, package.SOURCE, source)) != manifest.source:
+            raise Refusal("native.form", f"the source has digest {digest}").within(package.SOURCE)
+        Unpacked(manifest, source, {}).check(inspect_isolated(source).programs)
+    return manifest
 
 
 def remove(output: Path) -> None:

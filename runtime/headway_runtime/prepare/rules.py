@@ -103,7 +103,7 @@ RULES: dict[str, Rule] = {
     "sample.pickle": Rule(UNSAFE, "the example inputs hold more than plain tensors; set `program.example_inputs = None` before saving, or save it with `headway_runtime.export.export_model`"),
     "record.form": Rule(UNSAFE, "extra/headway.json is not a record of a version this Headway reads; write it with `headway_runtime.export.export_model`"),
     # native code
-    "native.unsigned": Rule(UNSAFE, "the artifact holds native code, which only a builder's signature lets in; publish the one that `headway compile --key` writes, and name the Secret with that key in spec.artifact.trust.builderKeys"),
+    "native.unsigned": Rule(UNSAFE, "the artifact holds native code, which only a builder's signature lets in; sign it with `headway sign --native`, publish the .sig beside it, and name the Secret with that key in spec.artifact.trust.builderKeys"),
     "native.form": Rule(UNSAFE, "the native package is not as `headway compile` of this version writes it; compile the program again"),
     "native.torch": Rule(VERSION, "the native package was compiled with another torch than this runtime's; compile the program with the runtime's version"),
     "native.processor": Rule(VERSION, "the native package needs a processor that this machine does not have; compile it for an older --target, or let the pods run on other nodes"),
