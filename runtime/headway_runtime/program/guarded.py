@@ -116,9 +116,16 @@ def _scaled(operator: Operator) -> Operator:
             if name.startswith("scale") and value is not None:
                 scales = value if isinstance(value, (list, tuple)) else [value]
                 need(all(1 / MAX_SCALE <= s <= MAX_SCALE for s in scales), f"{name} of {scales}")
-        return operator(*args, **named)
+        return operator(_with_plain_rows(args[0]), *args[1:], **named)
 
     return call
+
+
+def _with_plain_rows(x: torch.Tensor) -> torch.Tensor:
+    """Kernels for bytes take the stride of the last axis for the distance of elements, even where there is but one."""
+    if x.dtype == torch.uint8 and x.dim() == 4 and x.shape[-1] == 1 and x.stride(-1) != 1:
+        return x.clone(memory_format=torch.contiguous_format)
+    return x
 
 
 def _antialiased(operator: Operator) -> Operator:

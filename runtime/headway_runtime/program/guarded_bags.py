@@ -147,7 +147,7 @@ def weight_norm(operator: Operator) -> Operator:
         lengths = [n if axis == dim else 1 for axis, n in enumerate(v.shape)]
         need(list(g.shape) == lengths and v.numel() > 0, "a weight norm with other lengths")
         need(v.is_floating_point() and (v.dtype, v.device) == (g.dtype, g.device), "a weight norm of mixed types")
-        return operator(v, g, dim)
+        return operator(v.contiguous(), g.contiguous(), dim)  # it reads beyond those that are expanded
 
     return call
 
