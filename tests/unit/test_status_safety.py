@@ -242,6 +242,11 @@ def test_answers_that_agree_are_noted_and_an_artifact_without_any_says_nothing()
     assert "parity" not in told(w, {"parity": None})["revisions"][0]
 
 
+def test_golden_answers_of_which_no_pod_ran_one_do_not_agree() -> None:
+    skipped = ParityReport(samples=0, message="golden sample 0 is not run: its batch is 600")
+    assert "parity" not in told(serving(), {"parity": skipped})["revisions"][0]
+
+
 def test_a_candidate_without_weight_whose_answers_differ_does_not_speak_for_the_service() -> None:
     w = serving(canary={"artifact": B, "weight": 0})
     canary = w.role(Role.CANARY)
