@@ -12,8 +12,8 @@ LONGEST_WORDS = 300  # characters of a pod's own words
 
 
 def level(view: View, revision: str) -> str | None:
-    """Agrees or Differs, by every pod that ran golden answers; as before while none has; None: there are none, or no pod
-    admits one of them.
+    """Agrees or Differs, by every pod that ran golden answers; as before while none has; None: there are none, or no
+    pod admits one of them.
     """
     reports = [pod.report for pod in view.pods(revision) if pod.report]
     if not any(report.parity or report.phase is Phase.READY for report in reports):
