@@ -42,11 +42,7 @@ M_PERTURB = -6
 MAX_ELEMENTS = 40_000
 PAIRS = 40
 """Of two alterations at once, drawn for each call."""
-VIEWS = {
-    "aten.as_strided.default",
-    "aten.as_strided_scatter.default",
-    "aten.slice_inverse.default",
-}  # these may see all of their storage
+VIEWS = {"aten.as_strided.default", "aten.as_strided_scatter.default"}  # these may see all of their storage
 
 
 def calls_of(source: Path, args: Any) -> list[Call]:

@@ -90,6 +90,7 @@ DENIED: dict[str, str] = {
     "aten.native_norm.ScalarOpt_dim_dtype": "is for sparse or nested tensors",
     "aten._convolution.deprecated": "is deprecated",
     "aten.as_strided_.default": "reaches into storage or metadata",
+    "aten.slice_inverse.default": "reaches into storage or metadata",
     "aten.range.default": "is deprecated",
     "aten.range.step": "is deprecated",
 }
