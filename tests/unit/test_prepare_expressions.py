@@ -36,6 +36,14 @@ SIZES = {"s0": 6, "s1": 35}
         ("FloorToInt(Mul(Float('2.5', precision=53), ToFloat(Symbol('s0'))))", 15),
         ("GreaterThan(Symbol('s1'), Integer(35))", True),
         ("And(Equality(Symbol('s0'), Integer(6)), Not(Unequality(Symbol('s1'), Integer(35))))", True),
+        (
+            "Piecewise(ExprCondPair(Integer(1), Equality(Symbol('s0'), Integer(5))), ExprCondPair(Symbol('s1'), true))",
+            35,
+        ),
+        (
+            "Piecewise(ExprCondPair(Integer(1), Equality(Symbol('s0'), Integer(6))), ExprCondPair(Symbol('s1'), true))",
+            1,
+        ),
         ("Where(StrictLessThan(Symbol('s0'), Integer(3)), Integer(1), Integer(2))", 2),
     ],
 )
@@ -44,7 +52,20 @@ def test_a_symbolic_size_has_the_value_sympy_gives_it(text: str, value: int) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Symbol('s0'", "Symbol('s0'))", "Mod(Integer(1))", "s0", "1", "Integer(1) Integer(2)", "Symbol(s0)"]
+    "text",
+    [
+        "",
+        "Symbol('s0'",
+        "Symbol('s0'))",
+        "Mod(Integer(1))",
+        "s0",
+        "1",
+        "Integer(1) Integer(2)",
+        "Symbol(s0)",
+        "Piecewise()",
+        "Piecewise(Integer(1), true)",
+        "Piecewise(ExprCondPair(Integer(1), Equality(Symbol('s0'), Integer(5))))",
+    ],
 )
 def test_what_is_no_symbolic_size_is_refused(text: str) -> None:
     with pytest.raises(Refusal, match=r"expression\."):

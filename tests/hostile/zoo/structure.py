@@ -203,6 +203,13 @@ class Powers(nn.Module):
         return x / n**0.5, x * n**2, torch.ones(n**2), (2 * n) ** -1 * x
 
 
+class Switched(nn.Module):
+    """A boolean as a number."""
+
+    def forward(self, x: torch.Tensor, flag: torch.Tensor) -> Any:
+        return x * flag.item()
+
+
 class Strided(nn.Module):
     """Views that count from the start of a weight's memory, of a weight that is not the first of the file."""
 
@@ -266,6 +273,7 @@ PROGRAMS: dict[str, Case] = {
     ),
     "indexing": Case(Indexing, (x(),), dynamic=({0: AUTO},), batches=(5,)),
     "powers": Case(Powers, (x(),), dynamic=({0: AUTO, 1: AUTO},), batches=(3,)),
+    "switched": Case(Switched, (x(), torch.tensor(True))),
     "strided": Case(Strided, (x(),), dynamic=(ROWS,), batches=(1,)),
     "as_it_is": Case(GivesAsItIs, (x(),), dynamic=(ROWS,), batches=(1,)),
     "vmap_decomposed": Case(Vmapped, (x(),), dynamic=(ROWS,), batches=(1,), decompose=True),

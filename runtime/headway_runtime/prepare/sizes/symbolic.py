@@ -127,6 +127,8 @@ class _Parser:
             if exponent.operator != "const" or not isinstance(exponent.value, kinds) or not -8 <= exponent.value <= 8:
                 raise Refusal("expression.number", "only small constant exponents")
             return ex.call("pow", base, exponent)
+        if function == "Piecewise":
+            return self.piecewise(depth)
         if function == "Identity":
             return self.term(depth + 1)
         if function not in _FUNCTIONS:
@@ -139,6 +141,26 @@ class _Parser:
         if arity is not None and len(args) != arity:
             raise Refusal("expression.syntax", f"{function} of {len(args)} arguments")
         return ex.call(name, *args)
+
+    def piecewise(self, depth: int) -> ex.Expr:
+        """Pairs of a value and its condition; the last condition is ``true``."""
+        pairs = [self.pair(depth)]
+        while self.follows(","):
+            self.eat(_MARK, ",")
+            pairs.append(self.pair(depth))
+        expr, always = pairs.pop()
+        if always != ex.const(True):
+            raise Refusal("expression.syntax", "a Piecewise without a value for all other cases")
+        for value, condition in reversed(pairs):
+            expr = ex.call("where", condition, value, expr)
+        return expr
+
+    def pair(self, depth: int) -> tuple[ex.Expr, ex.Expr]:
+        self.eat(_NAME, "ExprCondPair")
+        self.eat(_MARK, "(")
+        value, _, condition = self.term(depth + 1), self.eat(_MARK, ","), self.term(depth + 1)
+        self.eat(_MARK, ")")
+        return value, condition
 
     def symbol(self) -> ex.Expr:
         name = self.eat(_TEXT)
