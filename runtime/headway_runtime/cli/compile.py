@@ -13,7 +13,7 @@ from headway_runtime.cli.passphrase import Ask, passphrase
 def compile_program(
     file: File,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="where the package goes; otherwise to FILE.native.pt2")
+        Path | None, typer.Option("--output", "-o", help="where the package goes; for model.pt2: model.native.pt2")
     ] = None,
     target: Annotated[
         str, typer.Option(help="the processor: native (this machine's), x86-64-v3 (AVX2), x86-64-v4 (AVX-512)")

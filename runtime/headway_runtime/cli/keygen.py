@@ -23,7 +23,7 @@ def keygen(
     public = file.with_name(f"{file.name}.pub")
     for path in (file, public):
         if path.exists() or path.is_symlink():
-            typer.echo(f"headway: {path} exists and is not overwritten", err=True)
+            typer.echo(f"headway: {path} exists and is not overwritten; give another name", err=True)
             raise typer.Exit(1)
     key = generate()
     secret = passphrase(Ask.TWICE) if encrypt else None

@@ -21,6 +21,6 @@ def passphrase(ask: Ask) -> bytes:
     if given := os.environ.get(VARIABLE):
         return given.encode()
     if not sys.stdin.isatty():
-        typer.echo(f"headway: the key is encrypted: set {VARIABLE}", err=True)
+        typer.echo(f"headway: an encrypted key needs a passphrase: set {VARIABLE}", err=True)
         raise typer.Exit(1)
     return str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=ask.value)).encode()
