@@ -270,6 +270,21 @@ def test_a_builder_signs_a_package_where_nothing_is_compiled(copy: Path, tmp_pat
     assert (done.exit_code, prepare(copy, tmp_path / "model").is_dir()) == (0, True), done.output
 
 
+def test_inspect_says_of_a_package_what_a_pod_would_say(copy: Path, tmp_path: Path) -> None:
+    def inspect(*options: str) -> tuple[int, dict[str, Any]]:
+        done = CliRunner().invoke(app, ["inspect", str(copy), "--json", *options])
+        return done.exit_code, json.loads(done.stdout)
+
+    public = tmp_path / "builder.pub"
+    public.write_bytes(BUILDER.public_pem())
+    code, report = inspect("--builder-key", str(public))
+    assert (code, report["native"]["target"]) == (0, TARGET), report
+    assert [program["name"] for program in report["programs"]] == ["model"]
+    code, report = inspect("--key", str(public))
+    assert (code, report["native"], report["signature"]) == (1, None, None)
+    assert [refusal["reason"] for refusal in report["refusals"]] == ["SignatureInvalid", "UnsafeArtifact"]
+
+
 def test_a_plain_program_and_another_source_are_not_signed_as_native_code(
     compiled: Compiled, copy: Path, tmp_path: Path
 ) -> None:

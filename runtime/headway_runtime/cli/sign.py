@@ -44,7 +44,7 @@ def sign(
         if native:
             from headway_runtime.native.unpack import examine
 
-            found = examine(file)
+            found, _ = examine(file)
             said = {"torch": found.torch, "target": found.target, "source": found.source}
             text = sign_statement(file, *keys, native=True, **said)
         else:

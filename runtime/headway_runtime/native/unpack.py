@@ -16,7 +16,7 @@ from pathlib import Path
 from headway_runtime.native import package, processor
 from headway_runtime.prepare.container import archive as zip_
 from headway_runtime.prepare.errors import Refusal
-from headway_runtime.prepare.inspection import Inspected
+from headway_runtime.prepare.inspection import Inspected, Inspection
 from headway_runtime.prepare.isolate import inspect_isolated
 from headway_runtime.prepare.signatures.malformed import invalid
 from headway_runtime.prepare.signatures.verify import Signed
@@ -78,19 +78,23 @@ def unpack(artifact: Path, work: Path, signed: Signed | None) -> Unpacked | None
     return Unpacked(manifest, source, libraries)
 
 
-def examine(path: Path) -> package.Manifest:
-    """What a package says of itself, for whoever is about to sign it: its source inspected as in a pod, its manifest
-    held against it. Nothing of the native code is read. Raises Refusal.
+def examine(path: Path, signed: Signed | None = None) -> tuple[package.Manifest, Inspection]:
+    """What a package says of itself, and its source inspected as in a pod: for whoever is about to sign it, or, with
+    what was ``signed``, wants to know whether a pod takes it. Nothing of the native code is read. Raises Refusal, and
+    SignatureError when the package is not what was signed.
     """
     with tempfile.TemporaryDirectory(prefix="headway-sign-") as folder, zip_.open_archive(path) as archive:
         if not package.is_package(archive):
             raise Refusal("native.form", "it holds no native code; sign it without --native")
         manifest = package.read(archive)
+        if signed is not None:
+            _check_signed(manifest, signed)
         source = Path(folder) / package.SOURCE
         if (digest := _extract(archive, package.SOURCE, source)) != manifest.source:
             raise Refusal("native.form", f"the source has digest {digest}").within(package.SOURCE)
-        Unpacked(manifest, source, {}).check(inspect_isolated(source).programs)
-    return manifest
+        inspection = inspect_isolated(source)
+        Unpacked(manifest, source, {}).check(inspection.programs)
+    return manifest, inspection
 
 
 def remove(output: Path) -> None:

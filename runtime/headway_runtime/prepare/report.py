@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headway_runtime.native import unpack as native
 from headway_runtime.prepare import programs, report_text
 from headway_runtime.prepare.errors import FetchError, PrepareError, Refusal, SignatureError
 from headway_runtime.prepare.inspection import Inspected, Inspection
@@ -45,15 +46,24 @@ def describe(path: Path, trust: Trust = UNASKED) -> InspectionReport:
     facts: dict[str, Any] = {}
     refusals: list[dict[str, str]] = []
     real = path.resolve()  # here, unlike in a pod, a link is the user's own
+    signed = None
     try:
-        facts |= {"bytes": real.stat().st_size, "digest": signatures.file_digest(real)}
-        facts["signature"] = _signature(real, facts["digest"], trust)
+        facts |= {
+            "bytes": real.stat().st_size,
+            "digest": signatures.file_digest(real),
+            "signature": None,
+            "native": None,
+        }
+        facts["signature"], signed = _signature(real, facts["digest"], trust)
     except PrepareError as e:
         refusals.append(_refusal(e))
     except OSError as e:
         refusals.append(_refusal(FetchError("NotFound", f"{path}: {e.strerror}")))
     try:
-        facts |= _facts(inspect_isolated(real))
+        if signed is not None and signed.statement.native:
+            facts |= _native(real, signed)
+        else:
+            facts |= _facts(inspect_isolated(real))
     except PrepareError as e:
         refusals.append(_refusal(e))
     return InspectionReport(str(path), not refusals, {"refusals": refusals, **facts})
@@ -66,15 +76,23 @@ def _refusal(error: PrepareError) -> dict[str, str]:
     return found
 
 
-def _signature(path: Path, digest: str, trust: Trust) -> dict[str, Any] | None:
+def _signature(path: Path, digest: str, trust: Trust) -> tuple[dict[str, Any] | None, signatures.Signed | None]:
     """Who signed the file; None when nobody did and nobody was asked for. Raises SignatureError."""
     file = signatures.signature_file(path)
     if not trust.asks:
-        return {"file": str(file), "verified": False} if file.exists() else None
+        return {"file": str(file), "verified": False} if file.exists() else None, None
     if not file.exists():
         raise SignatureError("SignatureMissing", f"there is no signature at {file}; headway sign makes one")
     signed = signatures.verify(signatures.read_signature(file), digest=digest, trust=trust)
-    return {"file": str(file), "verified": True, "signer": signed.keyid, "key": signed.key, "builder": signed.builder}
+    said = {"file": str(file), "verified": True, "signer": signed.keyid, "key": signed.key, "builder": signed.builder}
+    return said, signed
+
+
+def _native(path: Path, signed: signatures.Signed) -> dict[str, Any]:
+    """A package of native code that a builder vouches for: its source, and what its code needs."""
+    manifest, inspection = native.examine(path, signed)
+    needs = {"torch": manifest.torch, "target": manifest.target, "features": sorted(manifest.features)}
+    return {"native": needs, **_facts(inspection)}
 
 
 def _facts(inspection: Inspection) -> dict[str, Any]:

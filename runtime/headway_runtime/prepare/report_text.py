@@ -31,7 +31,10 @@ def _file(facts: dict[str, Any]) -> Iterator[str]:
         builder = ", a builder" if signature["builder"] else ""
         yield f"signed by {signature['key']} ({signature['signer']}{builder})"
     elif signature is not None:
-        yield f"a signature is at {signature['file']}; --key PUBLIC.pem says whether it is of that key"
+        yield f"a signature is at {signature['file']}; --key or --builder-key PUBLIC.pem says whether it is of that key"
+    if native := facts.get("native"):
+        needs = ", ".join(native["features"])
+        yield f"native code for {native['target']} (needs {needs}), compiled with torch {native['torch']}"
     if "weightsBytes" in facts:
         yield f"{facts['weightsBytes']:,} bytes of weights"
     if facts.get("tokenizerBytes"):
