@@ -281,3 +281,9 @@ def test_nested_outputs_numbers_and_constants_line_up_with_the_programs(tmp_path
     assert [o["name"] for o in found.document["outputs"]] == ["a", "b.0", "b.1.c"]
     (sample,) = found.samples
     assert [parity._tensor(t).tolist() for t in sample["outputs"]][1] == 3
+
+
+def test_more_names_than_outputs_are_told_as_what_was_asked_for(tmp_path: Path) -> None:
+    said = refused(tmp_path / "model.pt2", lambda model, x: x + 1, outputs=["one", "two"])
+    assert "what was asked for does not fit the program: 2 output names for 1 outputs" in said
+    assert "headway.json" not in said

@@ -272,7 +272,7 @@ def test_what_does_not_fit_a_file_that_exists_is_told(tmp_path: Path, monkeypatc
         (("m.pt2", "-i", "ids=int64[a]"), "input ids of the program is int64[batch, ids.1]"),
         (("m.pt2", "-i", "ids=int64[a,5]"), "axis 1 differs"),
         (("m.pt2", "-i", "ids=int64[a:1..8,b]"), "an exported program has its ranges already; write a alone"),
-        (("m.pt2", "-i", "ids=int64[a,a]"), "a pod would refuse this program (UnsafeArtifact)"),
+        (("m.pt2", "-i", "ids=int64[a,a]"), "does not fit the program: dimension 'a' names a fixed size, or two sizes"),
         (("m.pt2", "--output", "one"), "1 output names for 2 outputs"),
         (("m.pt2", "--samples", "1", "--range", "ids=60..70"), "the program fails on a sample: "),
         (("m.pt2", "--program", "other"), "the artifact holds model, and no program 'other'"),

@@ -11,7 +11,7 @@ from headway_runtime.agreement import Tolerance
 from headway_runtime.batching.layout import Layout
 from headway_runtime.export.errors import ExportError
 from headway_runtime.prepare import repack
-from headway_runtime.prepare.errors import PrepareError
+from headway_runtime.prepare.errors import PrepareError, Refusal
 from headway_runtime.prepare.inspection import Inspection
 from headway_runtime.prepare.isolate import inspect_isolated
 from headway_runtime.program import Program, ProgramError, load_program
@@ -38,6 +38,8 @@ def opened(file: Path, program: str | None = None) -> Iterator[Opened]:
             repack.repack(inspection, real, folder)
             loaded = load_program(folder, dimension_names={}, program=program)
         except PrepareError as refusal:
+            if isinstance(refusal, Refusal) and refusal.rule == "record.form":  # the record was written from options
+                raise ExportError(f"what was asked for does not fit the program: {refusal.detail}") from None
             raise ExportError(f"a pod would refuse this program ({refusal.reason}): {refusal}") from None
         except ProgramError as error:
             raise ExportError(f"a pod would refuse this program ({error.reason}): {error.message}") from None
