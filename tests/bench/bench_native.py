@@ -27,22 +27,11 @@ from headway_runtime.program import Program, load_program
 from torch.export import Dim
 
 from examples.minilm import export as minilm
+from tests.bench.models import Mlp
 from tests.unit.signing_keys import public
 
 BATCH = Dim("batch", min=1, max=64)
 BUILDER = keys.generate()
-
-
-class Mlp(torch.nn.Module):
-    """x [batch, 128] -> y [batch, 16]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.layers(x)
-        return result
 
 
 class Convolutional(torch.nn.Module):

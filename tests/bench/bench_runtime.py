@@ -19,22 +19,11 @@ from typing import Any
 import torch
 from torch.export import Dim
 
+from tests.bench.models import Mlp
 from tests.unit.pod_process import MODEL, PodProcess, pod, tensor
 from tests.unit.small_models import prepare
 
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class Mlp(torch.nn.Module):
-    """x [batch, 128] -> y [batch, 16]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.layers(x)
-        return result
 
 
 def cpu_seconds(pid: int) -> float:

@@ -106,3 +106,18 @@ def children_seconds() -> float:
     """CPU time of all children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def fate(call: Callable[[], object]) -> str:
+    """How one call ends, in a child of its own: "raised", "returned", or the name of the signal that ended it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            call()
+            os._exit(0)
+        except Exception:
+            os._exit(3)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        return signal.Signals(os.WTERMSIG(status)).name
+    return {0: "returned", 3: "raised"}[os.WEXITSTATUS(status)]

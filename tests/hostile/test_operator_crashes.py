@@ -2,9 +2,6 @@
 sure.
 """
 
-import os
-import signal
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +11,7 @@ from headway_runtime.prepare.translate import preconditions
 from headway_runtime.program import functions
 from headway_runtime.program.guarded_bags import OperatorArgumentError
 
+from tests.hostile.forked import fate
 from tests.hostile.fuzz_arguments import Guarded
 
 X = torch.randn(2, 3, 4, 4)
@@ -93,21 +91,6 @@ for _padding in ({}, {"padding_idx": 3}):
     for _ends, _offsets in ((False, []), (True, [0])):
         _bags = [TABLE, WORDS, torch.tensor(_offsets, dtype=torch.int64), False, 2, False, None, _ends]
         CRASHES[f"indices in no bag, {_ends} {_padding}"] = ("aten._embedding_bag.default", _bags, _padding)
-
-
-def fate(call: Callable[[], Any]) -> str:
-    """ "raised", "returned" or the signal that ended the child."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            call()
-            os._exit(0)
-        except Exception:
-            os._exit(3)
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
-        return signal.Signals(os.WTERMSIG(status)).name
-    return {0: "returned", 3: "raised"}[os.WEXITSTATUS(status)]
 
 
 @pytest.mark.parametrize("name", sorted(CRASHES))

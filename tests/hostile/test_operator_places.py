@@ -1,12 +1,12 @@
 """Operators whose arguments say which memory is read: bad places raise, in a child to be sure; good ones compute."""
 
-import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from headway_runtime.program import functions
+
+from tests.hostile.forked import fate
 
 TABLE = torch.arange(20.0).reshape(5, 4)
 IDS = torch.tensor([0, 4, 2, 1])
@@ -75,19 +75,6 @@ BAD: dict[str, tuple[str, list[Any]]] = {
     "gru of mixed types": ("aten.gru_cell.default", recurrent_step(3, ih=torch.ones(12, 3).double())),
     "rnn with other features": ("aten.rnn_tanh_cell.default", recurrent_step(1, x=torch.ones(2, 7))),
 }
-
-
-def fate(call: Callable[[], Any]) -> str:
-    """How a call ends, in a child of its own."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            call()
-            os._exit(0)
-        except Exception:
-            os._exit(3)
-    _, status = os.waitpid(pid, 0)
-    return "died" if os.WIFSIGNALED(status) else {0: "returned", 3: "raised"}[os.WEXITSTATUS(status)]
 
 
 @pytest.mark.parametrize("name", sorted(BAD))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headway_runtime.cli.arguments import File
-from headway_runtime.cli.passphrase import Ask, passphrase
+from headway_runtime.cli.passphrase import private_keys
 
 
 def compile_program(
@@ -35,21 +35,14 @@ def compile_program(
     """
     from headway_runtime.native.errors import CompileError
     from headway_runtime.prepare.errors import PrepareError
-    from headway_runtime.prepare.signatures.keys import PassphraseNeeded, PrivateKey, read_private_key
     from headway_runtime.prepare.signatures.verify import signature_file
-
-    def read(path: Path) -> PrivateKey:
-        try:
-            return read_private_key(path)
-        except PassphraseNeeded:
-            return read_private_key(path, passphrase=passphrase(Ask.ONCE))
 
     began = time.monotonic()
     package = output or file.with_name(f"{file.name.removesuffix('.pt2')}.native.pt2")
     if package.exists() and package.samefile(file):
         _fail(f"{package} is the file to be compiled; give another --output")
     try:
-        keys = [read(path) for path in key or ()]
+        keys = private_keys(key or ())
 
         from headway_runtime.native.build import build  # imports torch: seconds, after what can be wrong at once
         from headway_runtime.native.trial import Tolerance

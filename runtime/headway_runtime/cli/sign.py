@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headway_runtime.cli.arguments import File
-from headway_runtime.cli.passphrase import Ask, passphrase
+from headway_runtime.cli.passphrase import private_keys
 
 
 def sign(
@@ -28,18 +28,11 @@ def sign(
     """
     from headway_runtime.prepare.errors import PrepareError
     from headway_runtime.prepare.isolate import inspect_isolated
-    from headway_runtime.prepare.signatures.keys import PassphraseNeeded, PrivateKey, read_private_key
     from headway_runtime.prepare.signatures.verify import sign_statement, signature_file
-
-    def read(path: Path) -> PrivateKey:
-        try:
-            return read_private_key(path)
-        except PassphraseNeeded:
-            return read_private_key(path, passphrase=passphrase(Ask.ONCE))
 
     target = output or signature_file(file)
     try:
-        keys = [read(path) for path in key]
+        keys = private_keys(key)
         before = _identity(file)
         if native:
             from headway_runtime.native.unpack import examine

@@ -10,7 +10,7 @@ from typing import Any
 
 from headway_runtime.native import unpack as native
 from headway_runtime.prepare import programs, report_text
-from headway_runtime.prepare.errors import FetchError, PrepareError, Refusal, SignatureError
+from headway_runtime.prepare.errors import FetchError, PrepareError, Refusal
 from headway_runtime.prepare.inspection import Inspected, Inspection
 from headway_runtime.prepare.isolate import inspect_isolated
 from headway_runtime.prepare.signatures import verify as signatures
@@ -81,9 +81,7 @@ def _signature(path: Path, digest: str, trust: Trust) -> tuple[dict[str, Any] | 
     file = signatures.signature_file(path)
     if not trust.asks:
         return {"file": str(file), "verified": False} if file.exists() else None, None
-    if not file.exists():
-        raise SignatureError("SignatureMissing", f"there is no signature at {file}; headway sign makes one")
-    signed = signatures.verify(signatures.read_signature(file), digest=digest, trust=trust)
+    signed = signatures.verify(signatures.find_signature(file), digest=digest, trust=trust)
     said = {"file": str(file), "verified": True, "signer": signed.keyid, "key": signed.key, "builder": signed.builder}
     return said, signed
 

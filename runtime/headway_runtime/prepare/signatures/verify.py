@@ -96,6 +96,14 @@ def read_signature(path: Path) -> bytes:
     return data
 
 
+def find_signature(path: Path) -> bytes:
+    """The same, for a person who may have forgotten to sign. Raises SignatureError ``SignatureMissing``, too."""
+    try:
+        return read_signature(path)
+    except FileNotFoundError:
+        raise SignatureError("SignatureMissing", f"there is no signature at {path}; headway sign makes one") from None
+
+
 def too_large() -> SignatureError:
     """A signature file of more than ``MAX_BYTES``."""
     return invalid(f"a signature file has at most {MAX_BYTES} bytes")

@@ -1,0 +1,15 @@
+"""Models that several benchmarks measure."""
+
+import torch
+
+
+class Mlp(torch.nn.Module):
+    """x [batch, 128] -> y [batch, 16]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layers(x)
+        return result
