@@ -18,6 +18,7 @@ class ConditionType(StrEnum):
     ROUTED = "Routed"
     ROLLBACK_READY = "RollbackReady"
     SANDBOXED = "Sandboxed"
+    PADDING_PROVEN = "PaddingProven"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
 
@@ -89,3 +90,8 @@ class Reason(StrEnum):
     CONFINED = "Confined"
     SANDBOX_INCOMPLETE = "SandboxIncomplete"
     NOT_REPORTED = "NotReported"
+    # PaddingProven
+    PROVEN = "Proven"
+    NOTHING_TO_PAD = "NothingToPad"
+    NOT_PADDED = "NotPadded"
+    PADDING_CHANGES_ANSWERS = "PaddingChangesAnswers"

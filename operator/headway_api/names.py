@@ -32,6 +32,7 @@ ANNOTATION_SIGNATURE = (
 # Ports of a runtime pod and of a router pod; both serve inference on INFERENCE_PORT and read-only facts on ADMIN_PORT
 INFERENCE_PORT = 8080
 ADMIN_PORT = 8081
+GRPC_PORT = 8082  # of a runtime pod: the Open Inference Protocol over gRPC
 ENVOY_ADMIN_PORT = 9901  # loopback only
 SERVICE_PORT = 80
 
@@ -64,6 +65,7 @@ CHECK_HEADER = (
     "x-headway-check"  # request, `router`: a router asks whether it may send; a draining pod then says `degraded`
 )
 TIMEOUT_HEADER = "x-headway-timeout"  # request: its own deadline, a duration
+PRIORITY_HEADER = "x-headway-priority"  # request: low | normal | high
 
 MAX_NAME_LENGTH = 48
 MAX_MODELS_PER_NAMESPACE = 200

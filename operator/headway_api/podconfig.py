@@ -15,7 +15,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from headway_api.podtemplate import Sandbox
-from headway_api.types import Batching, Device, OnMismatch, Queue, TrustLevel
+from headway_api.types import (
+    Batching,
+    Device,
+    Limits,
+    NonFinite,
+    OnMismatch,
+    Oversize,
+    Padding,
+    Queue,
+    Spec,
+    TrustLevel,
+)
 
 
 class WireModel(BaseModel):
@@ -55,6 +66,9 @@ class ColdBatching(WireModel):
 
     shape_buckets: dict[str, list[int]] | None = None
     dimensions: dict[str, str] | None = None
+    padding: Padding = Padding.AUTO
+    oversize: Oversize = Oversize.REJECT
+    instances: int = 1
 
 
 class ColdConfig(WireModel):
@@ -85,13 +99,24 @@ class Knobs(WireModel):
     max_batch: int | None = Field(default=None, ge=1)
     max_wait: str = "2ms"
     queue: QueueKnobs = QueueKnobs()
+    latency_target: str | None = None
+    cache_bytes: str = "0"
+    non_finite: NonFinite = NonFinite.ALLOW
+    request_bytes: str = "64Mi"
 
     @classmethod
-    def of(cls, batching: Batching | None) -> Self:
-        """The hot fields of `spec.batching`, with their defaults."""
-        asked = batching or Batching()
-        queue = QueueKnobs.model_validate((asked.queue or Queue()).model_dump(by_alias=True))
-        return cls(max_batch=asked.max_batch, max_wait=asked.max_wait, queue=queue)
+    def of(cls, spec: Spec) -> Self:
+        """The hot fields of a spec that rule in a pod, with their defaults."""
+        batching, limits = spec.batching or Batching(), spec.limits or Limits()
+        return cls(
+            max_batch=batching.max_batch,
+            max_wait=batching.max_wait,
+            queue=QueueKnobs.model_validate((batching.queue or Queue()).model_dump(by_alias=True)),
+            latency_target=batching.latency_target,
+            cache_bytes=batching.cache.bytes if batching.cache else "0",
+            non_finite=batching.non_finite,
+            request_bytes=limits.request_bytes,
+        )
 
 
 def knobs_hash(text: str) -> str:
@@ -177,6 +202,41 @@ class ParityReport(WireModel):
     message: str = ""
 
 
+class Verdict(StrEnum):
+    """What came of the trial of a dimension: may smaller requests be filled up along it?"""
+
+    PROVEN = "Proven"  # padding changed no answer: padded
+    TRUSTED = "Trusted"  # padded, untried, because the user said so
+    UNPROVEN = "Unproven"  # it could not be tried (no pad value is known): not padded
+    FAILED = "Failed"  # padding changed an answer: not padded
+    NEVER = "Never"  # the user said so: not padded
+
+
+class PaddingReport(WireModel):
+    """One dimension other than the batch."""
+
+    dimension: str
+    verdict: Verdict
+    message: str = ""  # what was tried, or why not; with Failed: the output, and the largest difference
+
+
+class Advice(StrEnum):
+    """What the load of the last minutes says of the knobs."""
+
+    UNDER_BATCHED = "UnderBatched"
+    BALANCED = "Balanced"
+    SATURATED = "Saturated"
+
+
+class Recommendation(WireModel):
+    """What to set, and why. None: leave it."""
+
+    reason: Advice
+    message: str
+    max_batch: int | None = None
+    max_wait: str | None = None
+
+
 class Report(WireModel):
     """What a runtime pod says of itself."""
 
@@ -190,6 +250,8 @@ class Report(WireModel):
     sandbox: SandboxReport | None = None
     parity: ParityReport | None = None  # None: the artifact carries no golden answers, or they were not run yet
     buckets: BucketReport = BucketReport()
+    padding: list[PaddingReport] = []
+    recommendation: Recommendation | None = None  # None: too few requests in the last minutes to say anything
     knobs: KnobsReport = KnobsReport()
     failure: Termination | None = None
     signature: str | None = None  # hash of the names, datatypes and shapes of inputs and outputs

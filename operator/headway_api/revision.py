@@ -19,11 +19,15 @@ Cold = dict[str, Any]
 # Defaults of cold fields when they were introduced; such a value reads as absent, for ever.
 INTRODUCED: Mapping[tuple[str, ...], Any] = {
     ("artifact", "trust", "require"): "None",
+    ("batching", "instances"): 1,
+    ("batching", "oversize"): "Reject",
+    ("batching", "padding"): "Auto",
     ("device", "resourceName"): "nvidia.com/gpu",
     ("template", "drainTimeout"): 60.0,
     ("template", "sandbox"): "BestEffort",
     ("verification", "onMismatch"): "Block",
 }
+_COLD_BATCHING = frozenset({"dimensions", "instances", "oversize", "padding", "shapeBuckets"})
 _QUANTITIES = {("template", "resources", "requests"), ("template", "resources", "limits")}
 _DURATIONS = {("template", "drainTimeout")}
 # Users' own keys and the scheduler's own language: an empty value means something there (`nodeSelector: {disk: ""}`)
@@ -57,7 +61,7 @@ def _cold(spec: Spec, artifact: dict[str, Any], refresh: str | None) -> Cold:
     cold = {
         "artifact": {k: v for k, v in artifact.items() if k != "digest"},
         "device": whole["device"],
-        "batching": {k: v for k, v in batching.items() if k in ("shapeBuckets", "dimensions")},
+        "batching": {k: v for k, v in batching.items() if k in _COLD_BATCHING},
         "template": whole.get("template", {}),
         "verification": whole.get("verification", {}),
         "refresh": refresh,

@@ -87,6 +87,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _duration("batching", "maxWait", most="30s"),
     _duration("batching", "queue", "timeout", least="1ms", most="30s"),
+    _duration("batching", "latencyTarget", least="1ms", most="30s"),
     _keys("batching", "shapeBuckets", pattern=DIMENSION_PATTERN, longest=64, message=_DIMENSION_NAMES),
     Rule(
         ("spec", "batching", "shapeBuckets"),

@@ -89,6 +89,19 @@ class RolloutStatus(StatusModel):
     abort: AbortStatus | None = Field(default=None, description="Present once the rollout was given up, and why.")
 
 
+class RecommendationStatus(StatusModel):
+    """What the load of the last minutes says of the knobs. Advice: nothing changes by itself."""
+
+    reason: str | None = Field(
+        default=None,
+        description="UnderBatched: the device works more than it needs to, because runs are small. Saturated: more "
+        "comes than the pods can do. Balanced: nothing to do.",
+    )
+    max_batch: int | None = Field(default=None, description="What to set spec.batching.maxBatch to; absent: leave it.")
+    max_wait: str | None = Field(default=None, description="What to set spec.batching.maxWait to; absent: leave it.")
+    message: str | None = Field(default=None, description="Why, with the figures it rests on.")
+
+
 class FailureStatus(StatusModel):
     """The newest failure of a pod, kept after the pod is gone."""
 
@@ -105,8 +118,8 @@ class Condition(StatusModel):
     """One aspect of the ModelDeployment, in the usual form of Kubernetes."""
 
     type: str = Field(
-        description="Accepted, ArtifactVerified, Ready, UpToDate, KnobsApplied, Routed, RollbackReady or Sandboxed; "
-        "Reconciling and Stalled are present only while they are true."
+        description="Accepted, ArtifactVerified, Ready, UpToDate, KnobsApplied, Routed, RollbackReady, Sandboxed or "
+        "PaddingProven; Reconciling and Stalled are present only while they are true."
     )
     status: str = Field(description="True, False or Unknown.")
     reason: str | None = Field(default=None, description="One word for programs: why.")
@@ -130,6 +143,9 @@ class Status(StatusModel):
     )
     knobs: KnobsStatus | None = Field(default=None, description="The hot fields: what was asked, and who obeys.")
     rollout: RolloutStatus | None = Field(default=None, description="The change that is under way, or was given up.")
+    recommendation: RecommendationStatus | None = Field(
+        default=None, description="What the load of the last minutes says of the knobs of the stable version."
+    )
     last_failure: FailureStatus | None = Field(default=None, description="The newest failure of a pod.")
     conditions: list[Condition] | None = Field(
         default=None,

@@ -58,6 +58,28 @@ class OnMismatch(StrEnum):
     WARN = "Warn"
 
 
+class Padding(StrEnum):
+    """Whether requests of different sizes may share a run, the smaller ones filled up."""
+
+    AUTO = "Auto"
+    NEVER = "Never"
+    TRUSTED = "Trusted"
+
+
+class Oversize(StrEnum):
+    """What happens to a request beyond the largest bucket."""
+
+    REJECT = "Reject"
+    RUN_UNPADDED = "RunUnpadded"
+
+
+class NonFinite(StrEnum):
+    """What happens to an answer that holds NaN or infinity."""
+
+    ALLOW = "Allow"
+    REJECT = "Reject"
+
+
 class Credentials(ApiModel):
     """Where the prepare container finds the keys of the object store."""
 
@@ -161,6 +183,15 @@ class Queue(ApiModel):
     )
 
 
+class Cache(ApiModel):
+    """Answers that a pod keeps. Hot."""
+
+    bytes: Size = Field(
+        description="Bytes of answers that each pod keeps, the least recently used go first; 0 keeps none. Requests "
+        "with equal inputs are answered alike, and those that come at the same time are computed once. Hot."
+    )
+
+
 class Batching(ApiModel):
     """How requests are run together."""
 
@@ -175,6 +206,17 @@ class Batching(ApiModel):
         default="2ms", description="Longest time a request waits for company; 0ms never waits; at most 30s. Hot."
     )
     queue: Queue | None = Field(default=None, description="Bounds of the waiting line in each pod. Hot.")
+    latency_target: Duration | None = Field(
+        default=None,
+        description="How long one run may take, at least 1ms: the rows of a run are kept to the largest number whose "
+        "measured cost fits. Without it: maxBatch alone rules. Hot.",
+    )
+    cache: Cache | None = Field(default=None, description="Answers that a pod keeps. Without it: none. Hot.")
+    non_finite: NonFinite = Field(
+        default=NonFinite.ALLOW,
+        description="Reject: a request whose answer holds NaN or infinity is answered with an error (its neighbours "
+        "are not). Allow: it is answered as computed. Both are counted. Hot.",
+    )
     shape_buckets: dict[DimensionName, BucketSizes] | None = Field(
         default=None,
         max_length=MAX_DIMENSIONS,
@@ -187,6 +229,34 @@ class Batching(ApiModel):
         max_length=MAX_DIMENSIONS,
         description="Names for the dimensions of a program that carries none: name -> <input>.<axis>, "
         "such as sequence: ids.1. Cold.",
+    )
+    padding: Padding | None = Field(
+        default=None,
+        description="Auto: requests of different sizes share a run along the dimensions for which the pod has shown, "
+        "before it is ready, that padding changes no answer; the condition PaddingProven says which. Never: only equal "
+        "sizes share a run. Trusted: as Auto, without the trial. Without it: Auto. Cold.",
+    )
+    oversize: Oversize | None = Field(
+        default=None,
+        description="Reject: a request beyond the largest bucket is answered 400. RunUnpadded: it runs alone, at its "
+        "own size, which was not warmed, as far as the program's range goes. Without it: Reject. Cold.",
+    )
+    instances: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Runs at a time in each pod, on the same weights; the CPU limit is shared among them. Without it: "
+        "1. Cold.",
+    )
+
+
+class Limits(ApiModel):
+    """Bounds of a single request. Hot."""
+
+    request_bytes: Size = Field(
+        default="64Mi",
+        description="Bytes of one request, after decompression, over HTTP and gRPC; more is answered 413 "
+        "(RESOURCE_EXHAUSTED). At most 1Gi. Hot.",
     )
 
 
@@ -260,6 +330,7 @@ class Spec(ApiModel):
         default=None, ge=1, le=1000, description="Pods of the stable version. Without it: 1. Hot."
     )
     batching: Batching | None = Field(default=None, description="How requests are run together.")
+    limits: Limits | None = Field(default=None, description="Bounds of a single request. Hot.")
     verification: Verification | None = Field(
         default=None, description="How golden answers that the artifact carries are compared. Cold."
     )

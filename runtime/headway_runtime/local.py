@@ -54,23 +54,25 @@ def read_manifest(path: Path) -> tuple[str, Spec]:
 def write_files(folder: Path, artifact: Path, manifest: tuple[str, Spec] | None) -> ColdConfig:
     """Write the two files that a pod has mounted; returns the cold configuration."""
     name, spec = manifest or (_name(artifact), None)
-    batching = spec.batching if spec else None
     config = ColdConfig(
         model=name,
         namespace="local",
         revision=REVISION,
         artifact=ColdArtifact(uri=artifact.resolve().as_uri(), program=spec.artifact.program if spec else None),
         device=spec.device if spec else Device(kind=DeviceKind.CPU),
-        batching=ColdBatching(
-            shape_buckets=batching.shape_buckets if batching else None,
-            dimensions=batching.dimensions if batching else None,
-        ),
+        batching=_batching(spec),
         verification=_verification(spec),
         sandbox=(spec.template and spec.template.sandbox if spec else None) or Sandbox.BEST_EFFORT,
     )
     (folder / names.CONFIG_KEY).write_text(config.to_json())
-    (folder / names.KNOBS_KEY).write_text(Knobs.of(batching).to_json())
+    (folder / names.KNOBS_KEY).write_text((Knobs.of(spec) if spec else Knobs()).to_json())
     return config
+
+
+def _batching(spec: Spec | None) -> ColdBatching:
+    if spec is None or spec.batching is None:
+        return ColdBatching()
+    return ColdBatching.model_validate(spec.batching.model_dump(exclude_none=True))
 
 
 def _verification(spec: Spec | None) -> ColdVerification:

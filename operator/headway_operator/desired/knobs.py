@@ -6,4 +6,4 @@ from headway_api.types import Spec
 
 def knobs_text(spec: Spec) -> str:
     """The text of the knobs file; `podconfig.knobs_hash` of it is what pods acknowledge."""
-    return Knobs.of(spec.batching).to_json()
+    return Knobs.of(spec).to_json()
