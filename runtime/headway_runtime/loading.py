@@ -19,7 +19,7 @@ from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
 from headway_runtime.program import Program, ProgramError, load_program
 from headway_runtime.program.load import read_document
-from headway_runtime.protocols.oip import Signature
+from headway_runtime.serving.intake import Intake
 from headway_runtime.warmup import refusal, warm
 
 Hand = Callable[..., None]
@@ -57,7 +57,7 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
         hand(pod.verified, verified)
     largest = 1 if layout.batch is None else buckets.largest(layout.batch)
     engine = Engine(program, layout, knobs.resolve(Knobs(), largest).limits, deliver)
-    return Model(engine, layout, Signature(program, layout, buckets), buckets)
+    return Model(engine, layout, Intake(program, layout, buckets), buckets)
 
 
 def _program(config: ColdConfig, directory: Path, device: str) -> Program:

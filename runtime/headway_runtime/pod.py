@@ -4,7 +4,6 @@ share.
 Lives on the event loop, except `progress`, `loaded` and `served`, which hand over from the engine thread.
 """
 
-import asyncio
 import itertools
 from collections import deque
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from headway_runtime.errors import NotServingError
 from headway_runtime.logs import log
 from headway_runtime.metrics import Metrics
 from headway_runtime.origin import Origin
-from headway_runtime.protocols.oip import Signature
+from headway_runtime.serving.intake import Intake
 
 RECENT_SECONDS = 60.0
 STUCK_SECONDS = 120.0  # no run takes this long and 20 times its bucket's measured cost, unless the device hangs
@@ -43,7 +42,7 @@ class Model:
 
     engine: Engine
     layout: Layout
-    signature: Signature
+    intake: Intake
     buckets: Buckets
 
     def largest_batch(self) -> int:
@@ -151,9 +150,7 @@ class Pod:
     def served(self, outcomes: Sequence[Outcome], record: RunRecord | None) -> None:
         """A run ended, or requests left the line: wake whoever waits for them."""
         for outcome in outcomes:
-            slot: asyncio.Future[object] = outcome.slot
-            if not slot.done():
-                slot.set_result(outcome.result)
+            outcome.slot(outcome.result)
         if record is not None and self.model is not None:
             self.metrics.ran(self.model.buckets.covering(record.sizes), record.rows, record.seconds)
 
@@ -179,7 +176,7 @@ class Pod:
             buckets=BucketReport(total=self._total, warm=len(self._costs), costs=list(self._costs)),
             knobs=self._knobs,
             failure=self.failure,
-            signature=None if self.model is None else self.model.signature.hash(),
+            signature=None if self.model is None else self.model.intake.hash(),
             requests=self.requests,
             failures=self.failures,
         )

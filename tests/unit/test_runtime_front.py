@@ -27,9 +27,10 @@ from headway_runtime.metrics import Metrics
 from headway_runtime.origin import Origin
 from headway_runtime.pod import Model, Pod
 from headway_runtime.program import Program, load_program
+from headway_runtime.protocols import oip
 from headway_runtime.protocols.documents import documents
 from headway_runtime.protocols.front import Front
-from headway_runtime.protocols.oip import Signature
+from headway_runtime.serving.intake import Intake
 from headway_runtime.warmup import warm
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -208,7 +209,7 @@ def serving(program: Program) -> Model:
 
     layout, buckets = Layout.of(program), resolve_buckets(program, {"batch": [1, 8], "sequence": [8]})
     engine = Engine(program, layout, Limits(8, 0.0, 64, 10**6), deliver)
-    return Model(engine, layout, Signature(program, layout, buckets), buckets)
+    return Model(engine, layout, Intake(program, layout, buckets), buckets)
 
 
 ANYTHING = st.recursive(
@@ -228,7 +229,7 @@ ANYTHING = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(ANYTHING)
 def test_any_document_is_decoded_or_refused(program: Program, document: object) -> None:
-    check(serving(program).signature, orjson.dumps(document))
+    check(serving(program).intake, orjson.dumps(document))
 
 
 @settings(max_examples=200, deadline=None)
@@ -238,12 +239,12 @@ def test_any_damage_to_a_good_request_is_decoded_or_refused(program: Program, da
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(good) - 1))
         good[at] = data.draw(st.sampled_from(b'0123456789[]{},:"-.eE ntf\x00\xff'))
-    check(serving(program).signature, bytes(good))
+    check(serving(program).intake, bytes(good))
 
 
-def check(signature: Signature, body: bytes) -> None:
+def check(intake: Intake, body: bytes) -> None:
     try:
-        request = signature.decode(body)
+        request = intake.request(oip.decode(body)[1])
     except InvalidRequestError:
         return
     assert [tuple(t.shape) for t in request.inputs] == [(request.sizes["batch"], request.sizes["sequence"])] * 2

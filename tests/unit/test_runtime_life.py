@@ -23,7 +23,7 @@ from headway_runtime.origin import Origin
 from headway_runtime.pod import Model, Pod
 from headway_runtime.ports import listen
 from headway_runtime.program import Program, load_program
-from headway_runtime.protocols.oip import Signature
+from headway_runtime.serving.intake import Intake
 
 from tests.unit.pod_process import question
 from tests.unit.small_models import Encoder, export, prepare
@@ -50,7 +50,7 @@ def pod() -> Pod:
 def model(program: Program, deliver: Any) -> Model:
     layout, buckets = Layout.of(program), resolve_buckets(program, {"batch": [8]})
     engine = Engine(program, layout, knobs.resolve(knobs.parse("{}"), 8).limits, deliver)
-    return Model(engine, layout, Signature(program, layout, buckets), buckets)
+    return Model(engine, layout, Intake(program, layout, buckets), buckets)
 
 
 async def test_when_the_engine_thread_dies_every_request_is_answered_and_the_pod_ends_with_a_reason(

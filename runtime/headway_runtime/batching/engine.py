@@ -32,7 +32,7 @@ from headway_runtime.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One admitted request. `slot` is the event loop's own handle; the engine only carries it back."""
+    """One admitted request. `slot` is called with the result, on the event loop; the engine only carries it back."""
 
     ticket: Ticket
     inputs: Tensors

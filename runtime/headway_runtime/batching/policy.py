@@ -18,7 +18,15 @@ it any more.
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
+
+
+class Priority(IntEnum):
+    """What a client says of its request."""
+
+    LOW = 0
+    NORMAL = 1
+    HIGH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,8 @@ class Ticket:
     bytes: int
     arrived: float
     deadline: float  # it must have started by then
+    sizes: tuple[int, ...] = ()  # along the padded dimensions
+    priority: Priority = Priority.NORMAL
 
 
 @dataclass(frozen=True, slots=True)

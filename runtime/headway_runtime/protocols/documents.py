@@ -109,5 +109,5 @@ def _metadata(pod: Pod, model: str, version: str | None) -> dict[str, Any]:
         "name": config.model,
         "versions": [config.revision],
         "platform": oip.PLATFORM,
-        **loaded.signature.describe(),
+        **loaded.intake.describe(),
     }

@@ -5,7 +5,6 @@ loop again.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -13,8 +12,6 @@ import orjson
 from headway_api.names import CHECK_HEADER, NOT_ADMITTED_HEADER, REVISION_HEADER, TIMEOUT_HEADER
 from headway_api.units import parse_duration
 
-from headway_runtime.batching.engine import Answer, Work
-from headway_runtime.batching.policy import Ticket
 from headway_runtime.errors import (
     BodiesFullError,
     InvalidRequestError,
@@ -26,7 +23,9 @@ from headway_runtime.errors import (
 )
 from headway_runtime.logs import log
 from headway_runtime.pod import Pod
+from headway_runtime.protocols import oip
 from headway_runtime.protocols.oip import error_body
+from headway_runtime.serving.service import GoneError, Service
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -41,15 +40,12 @@ _TIMEOUT = TIMEOUT_HEADER.encode()
 _JSON = (b"content-type", b"application/json")
 
 
-class GoneError(Exception):
-    """Nobody waits for the answer any more."""
-
-
 class Front:
     """The application that uvicorn calls for the inference port."""
 
     def __init__(self, pod: Pod, fallback: App) -> None:
         self._pod = pod
+        self._service = Service(pod)
         self._fallback = fallback
         self._held = 0  # bytes of bodies that have not arrived in full
         model, revision = pod.config.model, pod.config.revision
@@ -91,65 +87,34 @@ class Front:
             await self._health(send, name="ready", good=self._pod.ready)
 
     async def _infer(self, path: str, headers: Headers, receive: Receive, send: Send) -> None:
-        pod, began = self._pod, time.monotonic()  # the request's own deadline counts from here
-        pod.in_flight += 1
-        pod.arrivals.append(began)
+        began = self._service.begin()  # the request's own deadline counts from here
+        status, refused, extra = 200, None, Headers()
         try:
-            status, extra = 200, Headers()
-            try:
-                body, extra = await self._answer(path, headers, receive, began)
-                pod.metrics.latency.observe(time.monotonic() - began)
-            except RequestError as error:
-                status, body, extra = error.status, error_body(str(error)), self._refusal(error)
-            except GoneError:
-                pod.metrics.rejections.labels("client_gone").inc()
-                return
-            except Exception as error:
-                log("request_failed", level="error", error=error)
-                pod.metrics.rejections.labels("internal").inc()
-                status, body = 500, error_body(f"internal error: {type(error).__name__}; the pod's log has more")
-            self._count(status)
+            body, extra = await self._answer(path, headers, receive, began)
+        except RequestError as error:
+            refused = error
+            status, body, extra = error.status, error_body(str(error)), _extra(error)
+        except GoneError:
+            self._service.end(began, None, "client_gone")
+            return
+        except Exception as error:
+            log("request_failed", level="error", error=error)
+            refused = RequestError(f"internal error: {type(error).__name__}; the pod's log has more")
+            status, body = 500, error_body(str(refused))
+        try:
             await self._send(send, status, body, extra)
         finally:
-            pod.in_flight -= 1
+            self._service.end(began, status, refused)
 
     async def _answer(self, path: str, headers: Headers, receive: Receive, began: float) -> tuple[bytes, Headers]:
         if path not in self._infer_paths:
             raise UnknownModelError(self._unknown(path))
-        model, settings = self._pod.serving()
-        allowed = _allowed(headers, settings.queue_timeout)
-        request = model.signature.decode(await self._read(receive, allowed))
-        rows = model.layout.rows(request.sizes)
-        if rows == 0:
-            return model.signature.encode(request, model.signature.no_rows(request), self._identity), []
-        limits = settings.limits
-        if request.bytes > limits.bytes:
-            raise TooLargeError(
-                f"{request.bytes} bytes of inputs; at most {limits.bytes} are ever admitted (spec.batching.queue.bytes)"
-            )
-        if rows > limits.capacity:
-            raise TooLargeError(
-                f"{rows} rows; at most {limits.capacity} are ever admitted (spec.batching.queue.capacity)"
-            )
-        ticket = Ticket(
-            id=next(self._pod.ids),
-            group=model.layout.group_key(request.sizes, request.inputs),
-            rows=rows,
-            bytes=request.bytes,
-            arrived=time.monotonic(),
-            deadline=began + allowed,
-        )
-        slot: asyncio.Future[Answer | RequestError | None] = asyncio.get_running_loop().create_future()
-        model.engine.submit(Work(ticket, request.inputs, request.sizes, slot, _gone(receive, slot)))
-        answer = await slot
-        if answer is None:
-            raise GoneError
-        if isinstance(answer, RequestError):
-            raise answer
-        self._pod.metrics.queue_time.observe(answer.waited)
-        return model.signature.encode(request, answer.outputs, self._identity), [
-            (b"x-headway-queue-ms", b"%.3f" % (answer.waited * 1e3)),
-            (b"x-headway-batch-size", b"%d" % answer.batch_rows),
+        allowed = _allowed(headers, self._service.allowed())
+        identifier, given = oip.decode(await self._read(receive, allowed))
+        reply = await self._service.infer(given, deadline=began + allowed, gone=_gone(receive))
+        return oip.encode(identifier, reply, self._identity), [
+            (b"x-headway-queue-ms", b"%.3f" % (reply.queue_seconds * 1e3)),
+            (b"x-headway-batch-size", b"%d" % reply.batch_rows),
         ]
 
     async def _read(self, receive: Receive, allowed: float) -> bytes | bytearray:
@@ -179,20 +144,6 @@ class Front:
             ) from None
         finally:
             self._held -= len(whole)
-
-    def _refusal(self, error: RequestError) -> Headers:
-        self._pod.metrics.rejections.labels(error.kind).inc()
-        extra = error.headers()
-        if not error.admitted:
-            extra.append((NOT_ADMITTED_HEADER.encode(), b"1"))
-        if error.closes:
-            extra.append((b"connection", b"close"))
-        return extra
-
-    def _count(self, status: int) -> None:
-        self._pod.metrics.requests.labels(str(status)).inc()
-        self._pod.requests += 1
-        self._pod.failures += status in (500, 504)
 
     def _unknown(self, path: str) -> str:
         model, revision = self._pod.config.model, self._pod.config.revision
@@ -237,9 +188,16 @@ def _allowed(headers: Headers, queue_timeout: float) -> float:
     return allowed
 
 
-def _gone(receive: Receive, slot: "asyncio.Future[Any]") -> Callable[[], bool]:
+def _extra(error: RequestError) -> Headers:
+    extra = error.headers()
+    if not error.admitted:
+        extra.append((NOT_ADMITTED_HEADER.encode(), b"1"))
+    if error.closes:
+        extra.append((b"connection", b"close"))
+    return extra
+
+
+def _gone(receive: Receive) -> Callable[[], bool] | None:
     """Whether the client has left. uvicorn's request cycle, whose method `receive` is, knows it without a task."""
     cycle: Any = getattr(receive, "__self__", None)
-    if not hasattr(cycle, "disconnected"):
-        return slot.cancelled
-    return lambda: bool(cycle.disconnected) or slot.cancelled()
+    return (lambda: bool(cycle.disconnected)) if hasattr(cycle, "disconnected") else None

@@ -1,0 +1,125 @@
+"""From a request as a client wrote it to its reply: check, admit, batch, and account for it.
+
+Lives on the event loop. A call costs no task and no future: the reply comes by one call of `Call.done`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from headway_runtime.batching.engine import Answer, Work
+from headway_runtime.batching.policy import Priority, Ticket
+from headway_runtime.errors import RequestError, TooLargeError
+from headway_runtime.knobs import Settings
+from headway_runtime.pod import Model, Pod
+from headway_runtime.serving.values import Call, Given, Reply, Request
+
+
+class GoneError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Service:
+    """What every protocol calls."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+
+    def begin(self) -> float:
+        """A request's first byte was seen: it counts as in flight until `end`. Returns time.monotonic()."""
+        now = time.monotonic()
+        self._pod.in_flight += 1
+        self._pod.arrivals.append(now)
+        return now
+
+    def end(self, began: float, status: int | None, refused: RequestError | str | None = None) -> None:
+        """It was answered with this HTTP status (of gRPC: the corresponding one); None: its client has gone."""
+        pod, metrics = self._pod, self._pod.metrics
+        pod.in_flight -= 1
+        if refused is not None:
+            metrics.rejections.labels(refused if isinstance(refused, str) else refused.kind).inc()
+        if status is None:
+            return
+        metrics.requests.labels(str(status)).inc()
+        pod.requests += 1
+        pod.failures += status in (500, 504)
+        if status == 200:
+            metrics.latency.observe(time.monotonic() - began)
+
+    def allowed(self) -> float:
+        """Seconds that a request may wait, from its first byte. Raises NotServingError."""
+        return self._pod.serving()[1].queue_timeout
+
+    def call(self, given: Given, call: Call) -> None:
+        """Answer a request by one call of `call.done`, which may come at once. Raises RequestError instead."""
+        model, settings = self._pod.serving()
+        request = model.intake.request(given)
+        if request.rows == 0:
+            call.done(Reply(model.intake.outputs(request, model.intake.no_rows(request))))
+            return
+        _check_size(request, settings)
+        ticket = Ticket(
+            id=next(self._pod.ids),
+            group=model.layout.group_key(request.sizes, request.inputs),
+            rows=request.rows,
+            bytes=request.bytes,
+            arrived=time.monotonic(),
+            deadline=call.deadline,
+            priority=call.priority,
+        )
+        model.engine.submit(
+            Work(ticket, request.inputs, request.sizes, _Waiting(self._pod, model, request, call), call.gone)
+        )
+
+    async def infer(
+        self,
+        given: Given,
+        *,
+        deadline: float,
+        gone: Callable[[], bool] | None = None,
+        priority: Priority = Priority.NORMAL,
+    ) -> Reply:
+        """The same for who can wait. Raises RequestError, or GoneError when `gone` said so."""
+        future: asyncio.Future[Reply | RequestError | None] = asyncio.get_running_loop().create_future()
+
+        def done(result: Reply | RequestError | None) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        self.call(given, Call(deadline, gone or future.cancelled, done, priority))
+        result = await future
+        if result is None:
+            raise GoneError
+        if isinstance(result, RequestError):
+            raise result
+        return result
+
+
+class _Waiting:
+    """The engine's handle of a request: turns its answer into a reply."""
+
+    __slots__ = ("_call", "_model", "_pod", "_request")
+
+    def __init__(self, pod: Pod, model: Model, request: Request, call: Call) -> None:
+        self._pod, self._model, self._request, self._call = pod, model, request, call
+
+    def __call__(self, result: Answer | RequestError | None) -> None:
+        if isinstance(result, Answer):
+            self._pod.metrics.queue_time.observe(result.waited)
+            outputs = self._model.intake.outputs(self._request, result.outputs)
+            self._call.done(Reply(outputs, result.waited, result.batch_rows))
+        else:
+            self._call.done(result)
+
+
+def _check_size(request: Request, settings: Settings) -> None:
+    """Raises TooLargeError for what could never be admitted."""
+    limits = settings.limits
+    if request.bytes > limits.bytes:
+        raise TooLargeError(
+            f"{request.bytes} bytes of inputs; at most {limits.bytes} are ever admitted (spec.batching.queue.bytes)"
+        )
+    if request.rows > limits.capacity:
+        raise TooLargeError(
+            f"{request.rows} rows; at most {limits.capacity} are ever admitted (spec.batching.queue.capacity)"
+        )

@@ -1,0 +1,74 @@
+"""What passes between a protocol and the batcher. Nothing here belongs to one protocol, and nothing waits."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from headway_runtime.batching.layout import Tensors
+from headway_runtime.batching.policy import Priority
+from headway_runtime.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class BytesArray:
+    """A tensor of the protocol's type BYTES: `items` in row-major order, as many as `shape` has elements."""
+
+    shape: tuple[int, ...]
+    items: tuple[bytes, ...]
+
+
+Value: TypeAlias = torch.Tensor | BytesArray
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A request as a client wrote it: named inputs, and the names of the outputs it wants (None: all)."""
+
+    inputs: Mapping[str, Value]
+    outputs: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A checked request: inputs in the program's order, axis sizes by dimension, positions of the wanted outputs."""
+
+    inputs: Tensors
+    sizes: dict[str, int]
+    rows: int
+    bytes: int
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One named output; `datatype` is the protocol's, such as FP32."""
+
+    name: str
+    datatype: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a request gets: its outputs, the seconds it waited, and the rows that ran with it."""
+
+    outputs: tuple[Output, ...]
+    queue_seconds: float = 0.0
+    batch_rows: int = 0
+    cached: bool = False
+
+
+Done = Callable[[Reply | RequestError | None], None]
+"""Called once, on the event loop. None: the client is gone, nobody wants an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The circumstances of a request. `deadline` is of time.monotonic(): it must have started by then."""
+
+    deadline: float
+    gone: Callable[[], bool]
+    done: Done
+    priority: Priority = Priority.NORMAL
