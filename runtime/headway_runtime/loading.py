@@ -14,7 +14,6 @@ from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Buckets, resolve_buckets
 from headway_runtime.errors import FatalError
 from headway_runtime.fit import check_shapes
-from headway_runtime.independence import independent_rows
 from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
 from headway_runtime.program import Program, ProgramError, load_program
