@@ -18,6 +18,7 @@ from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
 from headway_runtime.program import Program, ProgramError, load_program
 from headway_runtime.program.load import read_document
+from headway_runtime.proof.rows import independent_rows
 from headway_runtime.serving.intake import Intake
 from headway_runtime.warmup import refusal, warm
 
