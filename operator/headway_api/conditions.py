@@ -92,6 +92,7 @@ class Reason(StrEnum):
     NOT_REPORTED = "NotReported"
     # PaddingProven
     PROVEN = "Proven"
+    TRUSTED = "Trusted"
     NOTHING_TO_PAD = "NothingToPad"
     NOT_PADDED = "NotPadded"
     PADDING_CHANGES_ANSWERS = "PaddingChangesAnswers"

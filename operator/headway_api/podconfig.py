@@ -27,6 +27,7 @@ from headway_api.types import (
     Spec,
     TrustLevel,
 )
+from headway_api.units import DURATION_PATTERN, MAX_DURATION_LENGTH
 
 
 class WireModel(BaseModel):
@@ -233,8 +234,8 @@ class Recommendation(WireModel):
 
     reason: Advice
     message: str
-    max_batch: int | None = None
-    max_wait: str | None = None
+    max_batch: int | None = Field(default=None, ge=1)
+    max_wait: str | None = Field(default=None, pattern=DURATION_PATTERN, max_length=MAX_DURATION_LENGTH)
 
 
 class Report(WireModel):

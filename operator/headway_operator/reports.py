@@ -1,8 +1,8 @@
-"""What runtime pods say of themselves: GET /report on their admin port, and only while something is in flight.
+"""What runtime pods say of themselves: GET /report on their admin port, often while something is in flight.
 
-A report is final when the pod is ready with every bucket warm and obeys the knobs that are wanted, or when it has
-failed; it is then kept for the pod's (uid, restarts) and not read again. So a settled system costs no calls, and an
-operator that starts reads every pod once.
+A report is settled when the pod is ready with every bucket warm and obeys the knobs that are wanted, or when it has
+failed; it is then kept for the pod's (uid, restarts). A pod that failed is not read again, one that serves once a
+minute, for its recommendation. So a settled system costs few calls, and an operator that starts reads every pod once.
 
 A model may have taken its pod over. What such a pod says is bounded (`heard`), and so is what it costs: one that is
 slow or never final, or has news in every answer, is read less and less, and takes no turns from pods of others.
@@ -33,6 +33,7 @@ MAX_KNOBS = 1 << 12  # bytes of its part about knobs, which goes into the status
 # How long until the next look while something is in flight: (looks without news, seconds)
 _PACE = ((10, 0.3), (60, 1.0))
 _SLOW = 5.0
+CALM = 60.0  # seconds between two looks at a pod that has settled
 _SOONEST = 0.3  # seconds between two reads of a pod, however often there is a pass: a pass that writes makes another
 _MOST_NEWS = 1000  # looks at one set of knobs after which news no longer bring the next look forward
 
@@ -73,9 +74,11 @@ class Reports:
         return kept.report if kept is not None and kept.restarts == restarts(pod) else None
 
     async def refresh(self, owner: Owner, pods: list[Object], knobs_hash: str | None) -> float | None:
-        """Read what is in flight. Returns the seconds until the next look; None when everything is final."""
+        """Read what is in flight, or has been calm for long. Returns the seconds until the next look; None when no pod
+        will say anything new.
+        """
         before = {_uid(pod): self._kept_of(owner, pod) for pod in pods}
-        due = [pod for pod in pods if self._in_flight(owner, pod, knobs_hash) and self._is_due(before[_uid(pod)])]
+        due = [pod for pod in pods if self._is_due(before[_uid(pod)], self._pause(owner, pod, knobs_hash))]
         due = sorted(due, key=lambda pod: before[_uid(pod)].read_at or 0.0)[:READS]
         turns = asyncio.Semaphore(READERS_OF_ONE)
         answers = await asyncio.gather(*(self._read(pod, turns) for pod in due))
@@ -88,9 +91,10 @@ class Reports:
             key: _Kept(kept.restarts, read[key] or kept.report, now) if key in read else kept
             for key, kept in before.items()
         }
-        if not any(self._in_flight(owner, pod, knobs_hash) for pod in pods):
+        pauses = [pause for pod in pods if (pause := self._pause(owner, pod, knobs_hash)) is not None]
+        if _SOONEST not in pauses:
             self._looks.pop(owner, None)
-            return None
+            return min(pauses, default=None)
         news = any(answer is not None and answer != before[key].report for key, answer in read.items())
         return self._pace(owner, knobs_hash, looked=bool(read), news=news)
 
@@ -106,15 +110,20 @@ class Reports:
             return kept or _Kept(restarts(pod), None)
         return _Kept(restarts(pod), None, kept.read_at)
 
-    def _is_due(self, kept: _Kept) -> bool:
-        return kept.read_at is None or not 0 <= self._clock() - kept.read_at < _SOONEST
+    def _is_due(self, kept: _Kept, pause: float | None) -> bool:
+        if pause is None:
+            return False
+        return kept.read_at is None or not 0 <= self._clock() - kept.read_at < pause
 
-    def _in_flight(self, owner: Owner, pod: Object, knobs_hash: str | None) -> bool:
+    def _pause(self, owner: Owner, pod: Object, knobs_hash: str | None) -> float | None:
+        """Seconds that lie at least between two reads of a pod; None: it is not read."""
         readable = (pod.get("status") or {}).get("podIP") and is_serving_process_up(pod)
         if not readable or "deletionTimestamp" in pod["metadata"]:
-            return False
+            return None
         report = self.of(owner, pod)
-        return report is None or not is_final(report, knobs_hash)
+        if report is None or not is_settled(report, knobs_hash):
+            return _SOONEST
+        return None if report.phase is Phase.FAILED else CALM
 
     def _pace(self, owner: Owner, knobs_hash: str | None, *, looked: bool, news: bool) -> float:
         looks = self._looks.get(owner, _Looks(knobs_hash))
@@ -173,8 +182,8 @@ def _since(first: Report | None, now: Report) -> Report:
     return now if first is None or first.sandbox is None else now.model_copy(update={"sandbox": first.sandbox})
 
 
-def is_final(report: Report, knobs_hash: str | None) -> bool:
-    """Whether reading the pod again would tell nothing new."""
+def is_settled(report: Report, knobs_hash: str | None) -> bool:
+    """Whether nothing is on its way that the pod would tell."""
     if report.phase is Phase.FAILED:
         return True
     warm = report.phase is Phase.READY and report.buckets.warm >= report.buckets.total

@@ -94,16 +94,21 @@ def live(*, uid: str = "u", restarts: int = 0, running: bool = True, **metadata:
     }
 
 
-async def test_a_pod_is_read_until_its_report_is_final_and_then_no_more(pod: Pod, reader: Reports) -> None:
+async def test_a_pod_is_read_until_it_has_settled_and_then_once_a_minute(
+    pod: Pod, reader: Reports, clock: Clock
+) -> None:
     assert await reader.refresh(OWNER, [live()], HASH) is not None
     for phase, warm, knobs in (("Warming", 1, HASH), ("Ready", 1, HASH), ("Ready", 2, "b" * 12)):
         pod.becomes(phase, warm=warm, knobs=knobs)
         assert await reader.refresh(OWNER, [live()], HASH) is not None, (phase, warm, knobs)
     pod.becomes("Ready")
-    assert await reader.refresh(OWNER, [live()], HASH) is None
+    assert await reader.refresh(OWNER, [live()], HASH) == 60
     asked = pod.asked
-    assert await reader.refresh(OWNER, [live()], HASH) is None
+    assert await reader.refresh(OWNER, [live()], HASH) == 60
     assert pod.asked == asked
+    clock.now += 60
+    assert await reader.refresh(OWNER, [live()], HASH) == 60
+    assert pod.asked == asked + 1
     found = reader.of(OWNER, live())
     assert found is not None
     assert found.phase == "Ready"

@@ -28,6 +28,7 @@ def test_a_first_deployment_is_told_in_a_few_words() -> None:
         ("Normal", "Accepted"),
         ("Normal", "Applied"),
         ("Normal", "Confined"),
+        ("Normal", "NothingToPad"),
         ("Normal", "Serving"),
         ("Normal", "AsSpecified"),
         ("Normal", "WeightsConfirmed"),

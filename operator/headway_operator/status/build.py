@@ -3,7 +3,7 @@
 from headway_api.conditions import ConditionType
 
 from headway_operator.observed import Object, Observed, Plan
-from headway_operator.status import knobs, live, program, progress, rollback, sandbox, serving
+from headway_operator.status import advice, knobs, live, padding, program, progress, rollback, sandbox, serving
 from headway_operator.status.verdict import KEEP, Verdict, entry, false, true
 from headway_operator.status.view import View, view
 
@@ -23,6 +23,7 @@ def status(observed: Observed, plan: Plan, now: float) -> Object:
         "trafficVerifiedTime": live.traffic_verified_time(seen),
         "knobs": knobs.knobs(seen),
         "rollout": live.rollout(seen),
+        "recommendation": advice.recommendation(seen),
         "lastFailure": live.last_failure(seen),
         "conditions": _written(observed, _verdicts(seen), now),
     }
@@ -39,6 +40,7 @@ def _verdicts(seen: View) -> Verdicts:
         ConditionType.ROUTED: serving.routed(seen),
         ConditionType.ROLLBACK_READY: rollback.rollback_ready(seen),
         ConditionType.SANDBOXED: sandbox.sandboxed(seen),
+        ConditionType.PADDING_PROVEN: padding.padding_proven(seen),
     }
     stalled = progress.stalled(seen, said)
     reconciling = progress.reconciling(seen, said, is_stalled=stalled is not None)

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from headway_api.conditions import ConditionType
-from headway_api.statustypes import AbortStatus, Condition, FailureStatus, KnobsStatus, RevisionStatus, StatusModel
+from headway_api.statustypes import (
+    AbortStatus,
+    Condition,
+    FailureStatus,
+    KnobsStatus,
+    RecommendationStatus,
+    RevisionStatus,
+    StatusModel,
+)
 from pydantic import ValidationError
 
 from headway_operator.observed import Object, Role
@@ -27,6 +35,7 @@ def readable(status: Object) -> Object:
         "trafficVerifiedTime": time if _is_time(time := status.get("trafficVerifiedTime")) else None,
         "knobs": _part(KnobsStatus, status.get("knobs"), {}),
         "rollout": rollout if abort or (isinstance(rollout, dict) and "abort" not in rollout) else None,
+        "recommendation": _part(RecommendationStatus, status.get("recommendation"), {}),
         "lastFailure": _part(FailureStatus, status.get("lastFailure"), {}),
         "conditions": _parts(Condition, status.get("conditions"), _CONDITION),
     }

@@ -3,9 +3,8 @@
 from collections import defaultdict
 
 from headway_api.conditions import ConditionType, Reason
-from headway_api.podconfig import Phase, SandboxReport
+from headway_api.podconfig import SandboxReport
 
-from headway_operator.observed import Pod
 from headway_operator.status.verdict import KEEP, Verdict, false, first, true, unknown
 from headway_operator.status.view import View
 
@@ -31,16 +30,6 @@ def sandboxed(view: View) -> Verdict:
     return first((_unknown, _unconfined, _unsaid, _confined), view)
 
 
-def _live(view: View) -> dict[str, list[Pod]]:
-    """Revision -> its pods that serve or come up."""
-    pods = {target.revision: view.pods(target.revision) for target in view.plan.targets}
-    return {name: [pod for pod in mine if _is_live(pod)] for name, mine in pods.items()}
-
-
-def _is_live(pod: Pod) -> bool:
-    return pod.ready or (pod.report is not None and pod.report.phase is not Phase.FAILED)
-
-
 def _missing(report: SandboxReport) -> tuple[str, ...]:
     """The parts that are missing, in the pod's words; a report that contradicts itself is not believed."""
     plain = (*(() if report.landlock else ("Landlock",)), *(() if report.seccomp else ("seccomp",)))
@@ -48,7 +37,7 @@ def _missing(report: SandboxReport) -> tuple[str, ...]:
 
 
 def _unknown(view: View) -> Verdict | None:
-    pods = [pod for mine in _live(view).values() for pod in mine]
+    pods = [pod for mine in view.live().values() for pod in mine]
     if pods and all(pod.report for pod in pods):
         return None
     told = view.condition_before(ConditionType.SANDBOXED)
@@ -57,7 +46,7 @@ def _unknown(view: View) -> Verdict | None:
 
 def _unconfined(view: View) -> Verdict | None:
     found: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
-    for revision, pods in _live(view).items():
+    for revision, pods in view.live().items():
         for pod in pods:
             if pod.report and pod.report.sandbox and (missing := _missing(pod.report.sandbox)):
                 found[revision, missing].append(pod.name)
@@ -71,7 +60,7 @@ def _unconfined(view: View) -> Verdict | None:
 def _unsaid(view: View) -> Verdict | None:
     silent = [
         name
-        for name, pods in sorted(_live(view).items())
+        for name, pods in sorted(view.live().items())
         if any(pod.report and pod.report.sandbox is None for pod in pods)
     ]
     if not silent:

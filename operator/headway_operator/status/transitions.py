@@ -19,6 +19,7 @@ _SPOKEN = (
     ConditionType.ROUTED,
     ConditionType.ROLLBACK_READY,
     ConditionType.SANDBOXED,
+    ConditionType.PADDING_PROVEN,
 )
 # False or unknown for a while in the ordinary course of things
 _ORDINARY = frozenset(

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headway_api.podconfig import Phase
+
 from headway_operator.desired.build import recorded
 from headway_operator.observed import Object, Observed, Plan, Pod, Record, Role
 from headway_operator.plan.facts import Facts, gather
@@ -48,6 +50,10 @@ class View:
         pods = (pod for pod in self.observed.pods if pod.revision == revision and not pod.terminating)
         return sorted(pods, key=lambda pod: pod.name)
 
+    def live(self) -> dict[str, list[Pod]]:
+        """Revision -> its pods that serve or come up."""
+        return {target.revision: [p for p in self.pods(target.revision) if _is_live(p)] for target in self.plan.targets}
+
     def failure(self, revision: str) -> Failure | None:
         """Why a revision is not ready, if it is known."""
         return explain(self.observed, self.records, revision)
@@ -68,6 +74,10 @@ def view(observed: Observed, plan: Plan, now: float) -> View:
     assert observed.resource.spec is not None
     facts = gather(observed, observed.resource.spec, now)
     return View(observed, plan, facts, recorded(observed, plan), observed.resource.status)
+
+
+def _is_live(pod: Pod) -> bool:
+    return pod.ready or (pod.report is not None and pod.report.phase is not Phase.FAILED)
 
 
 def weights_text(weights: Mapping[str, int]) -> str:
