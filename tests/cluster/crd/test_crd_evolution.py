@@ -59,14 +59,14 @@ def test_an_object_stored_before_a_field_existed_reads_the_same_after(
 
     grown = copy.deepcopy(other_group)
     properties = grown["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    properties["limits"] = {
+    properties["novelty"] = {
         "type": "object",
         "description": "New.",
-        "properties": {"requestBytes": {"type": "string", "maxLength": 24, "default": "64Mi", "description": "Hot."}},
+        "properties": {"bytes": {"type": "string", "maxLength": 24, "default": "64Mi", "description": "Hot."}},
     }
-    properties["batching"]["properties"]["padding"] = {"type": "string", "maxLength": 8, "description": "Cold."}
+    properties["batching"]["properties"]["novelty"] = {"type": "string", "maxLength": 8, "description": "Cold."}
     _install(kubectl, grown)
-    _wait_until_known(kubectl, md, "limits")
+    _wait_until_known(kubectl, md, "novelty")
 
     after = _read(kubectl, "sentiment")
     assert after["spec"] == before["spec"]

@@ -11,7 +11,7 @@ from headway_api import crd
 from tests.cluster.crd.access import Kubectl, Models, model
 
 EXAMPLES = crd.ROOT / "examples"
-EMPTY_BLOCKS = {"batching": {"queue": {}}, "rollout": {}, "rollback": {}, "template": {}}
+EMPTY_BLOCKS = {"batching": {"queue": {}}, "limits": {}, "rollout": {}, "rollback": {}, "template": {}}
 
 MANIFESTS = {
     "smallest": model(),
@@ -56,7 +56,12 @@ def test_defaults_are_added_to_the_blocks_that_are_there_and_nowhere_else(models
     assert models.create(model("bare"))["spec"] == model()["spec"]
     assert models.create(model("blocks", **EMPTY_BLOCKS))["spec"] == {
         **model()["spec"],
-        "batching": {"maxWait": "2ms", "queue": {"capacity": 512, "bytes": "256Mi", "timeout": "2s"}},
+        "batching": {
+            "maxWait": "2ms",
+            "nonFinite": "Allow",
+            "queue": {"capacity": 512, "bytes": "256Mi", "timeout": "2s"},
+        },
+        "limits": {"requestBytes": "64Mi"},
         "rollout": {"progressDeadline": "15m"},
         "rollback": {"keep": "Warm", "warmReplicas": 1, "keepFor": "24h", "history": 5},
         "template": {},
@@ -68,7 +73,7 @@ def test_a_field_that_git_no_longer_says_goes(kubectl: Kubectl) -> None:
     after = _sync(kubectl, model(batching={"shapeBuckets": {"batch": [1, 8]}}))
     assert after["spec"] == {
         **model()["spec"],
-        "batching": {"maxWait": "2ms", "shapeBuckets": {"batch": [1, 8]}},
+        "batching": {"maxWait": "2ms", "nonFinite": "Allow", "shapeBuckets": {"batch": [1, 8]}},
     }
 
 
