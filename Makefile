@@ -24,7 +24,7 @@ demo: system $(VENV)/.installed ## The whole story on a real cluster: deploy, tu
 test: system $(VENV)/.installed ## Everything: checks, unit, hostile, chart, cluster and end-to-end tests
 	@$(MAKE) --no-print-directory check
 	@$(RUN) -m onenode build
-	@$(RUN) -m pytest -q --durations=10 tests/unit tests/hostile tests/charts tests/cluster tests/e2e
+	@$(RUN) -m tests.suite
 
 test-fast: $(VENV)/.installed ## Unit, hostile and chart tests: no cluster
 	@$(RUN) -m pytest -q tests/unit tests/hostile tests/charts
