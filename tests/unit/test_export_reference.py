@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from headway_runtime.prepare.beside import record
+from headway_runtime.prepare.beside import fields, record, steps
 from headway_runtime.prepare.report import describe
 from headway_runtime.prepare.signatures.keys import generate, parse_public_key
 from headway_runtime.prepare.signatures.trust import Trust
@@ -21,12 +21,26 @@ def named(text: str) -> set[str]:
     return {name for cell in rows for name in re.findall(r"`(\w+)`", cell)}
 
 
+def examples(page: str) -> list[str]:
+    """The JSON documents of a page, in order."""
+    return re.findall(r"^```json\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+
+
 def test_the_records_page_names_every_field_and_its_example_is_a_record() -> None:
     page = (PAGES / "record.md").read_text()
-    assert named(page) == {*record._READERS, "version"}
-    (example,) = re.findall(r"^```json\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    whole, *parts = re.split(r"^### ", page, flags=re.MULTILINE)
+    assert named(whole) == {*record._READERS, "version"}
+    assert {part.split("`")[1]: named(part) for part in parts} == {
+        "steps": {*steps._STEPS},
+        "text": {*steps._TEXT},
+        "image": {*steps._IMAGE},
+        "labels": {*steps._LABELS},
+    }
+    example, *more = examples(page)
+    for other in more:
+        assert record.parse(json.dumps({"version": 1, "steps": json.loads(other)}).encode()).steps
     assert record.parse(example.encode()).facts().keys() < json.loads(example).keys()
-    for number in (record.MAX_LABELS, record.MAX_TEXT, record.MAX_FACTS, record.MAX_BYTES >> 20):
+    for number in (record.MAX_LABELS, fields.MAX_TEXT, fields.MAX_FACTS, record.MAX_BYTES >> 20):
         assert f"{number:,}" in page
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway_runtime.native import package
-from headway_runtime.prepare import programs, storage
+from headway_runtime.prepare import programs, storage, wiring
 from headway_runtime.prepare.beside import record, samples
 from headway_runtime.prepare.container import archive as zip_
 from headway_runtime.prepare.container import strict_json
@@ -116,8 +116,14 @@ def _inspect(archive: zip_.Archive) -> Inspection:
     found = _check_records(archive)
     weights = storage.Storage(archive)
     inspected = {name: _program(archive, name, weights, found) for name in found}
+    tokenizer = _tokenizer(archive)
+    for name in found:
+        try:
+            wiring.check(name, {other: each.document for other, each in inspected.items()}, tokenizer=bool(tokenizer))
+        except Refusal as r:
+            raise r.inside("steps").within(programs.record(name, found)) from None
     copies, total = weights.place()
-    return Inspection(inspected, copies, total, _tokenizer(archive))
+    return Inspection(inspected, copies, total, tokenizer)
 
 
 def _tokenizer(archive: zip_.Archive) -> Copy | None:

@@ -129,6 +129,7 @@ def _program(name: str, found: Inspected, default: bool) -> dict[str, Any]:
         "exampleInputs": len(found.samples) - golden,
         "note": found.note or None,
         "facts": document.get("facts", {}),
+        "steps": document.get("steps"),
     }
 
 

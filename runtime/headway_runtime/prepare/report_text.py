@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from headway_runtime.prepare.beside import steps
+
 MOST_LABELS = 5
 
 
@@ -77,8 +79,27 @@ def _beside(program: dict[str, Any]) -> Iterator[str]:
     if labels:
         more = f", … {len(labels)} in all" if len(labels) > MOST_LABELS else ""
         yield f"labels: {', '.join(labels[:MOST_LABELS])}{more}"
+    if program["steps"]:
+        yield "steps"
+        yield from (f"  {line}" for line in _steps(program["steps"]))
     for name, value in facts.items():
         yield f"{name}: {_pairs(value) if isinstance(value, dict) else value}"
+
+
+def _steps(given: dict[str, Any]) -> Iterator[str]:
+    """In the order in which they are taken."""
+    found = steps.parse(given)
+    if found.text:
+        yield f"{found.text.input}: texts, tokenized to {', '.join(found.text.fills)}"
+    if found.image:
+        yield f"{found.image.input}: encoded images, decoded to {found.image.tensor}"
+    if found.preprocess:
+        yield f"before it runs program {found.preprocess}"
+    if found.postprocess:
+        yield f"after it runs program {found.postprocess}"
+    if found.labels:
+        labels = found.labels
+        yield f"{labels.label}, {labels.score}: the best {labels.top} of {labels.output}"
 
 
 def _pairs(values: dict[str, Any]) -> str:

@@ -102,6 +102,7 @@ RULES: dict[str, Rule] = {
     # records beside the program
     "sample.pickle": Rule(UNSAFE, "the example inputs hold more than plain tensors; set `program.example_inputs = None` before saving, or save it with `headway_runtime.export.export_model`"),
     "record.form": Rule(UNSAFE, "extra/headway.json is not a record of a version this Headway reads; write it with `headway_runtime.export.export_model`"),
+    "record.steps": Rule(UNSUPPORTED, "the steps that extra/headway.json declares do not fit the programs of the archive"),
     # native code
     "native.unsigned": Rule(UNSAFE, "the artifact holds native code, which only a builder's signature lets in; sign it with `headway sign --native`, publish the .sig beside it, and name the Secret with that key in spec.artifact.trust.builderKeys"),
     "native.form": Rule(UNSAFE, "the native package is not as `headway compile` of this version writes it; compile the program again"),
