@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from headway_runtime.batching.policy import Limits, Plan, Policy, Refusal, Ticket
+from headway_runtime.batching.policy import LEVEL_SECONDS, Cost, Limits, Plan, Policy, Priority, Refusal, Ticket
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,9 +13,22 @@ FOREVER = float("inf")
 
 
 def ticket(
-    number: int, *, group: object = "a", rows: int = 1, size: int = 1, arrived: float = 0, deadline: float = FOREVER
+    number: int,
+    *,
+    group: object = "a",
+    rows: int = 1,
+    size: int = 1,
+    arrived: float = 0,
+    deadline: float = FOREVER,
+    sizes: tuple[int, ...] = (),
+    priority: Priority = Priority.NORMAL,
 ) -> Ticket:
-    return Ticket(number, group, rows, size, arrived, deadline)  # type: ignore[arg-type]
+    return Ticket(number, group, rows, size, arrived, deadline, sizes, priority)
+
+
+def affine(rows: int, sizes: tuple[int, ...]) -> float:
+    """A run that costs 5, and 1 for each row and size."""
+    return 5 + rows * sum(sizes, start=0 if sizes else 1)
 
 
 def limits(max_batch: int = 4, max_wait: float = 0, capacity: int = 10_000, size: int = 10_000) -> Limits:
@@ -26,9 +39,9 @@ def ids(plan: Plan) -> list[int]:
     return [t.id for t in plan.tickets]
 
 
-def textbook(max_batch: int) -> tuple[float, float]:
+def textbook(max_batch: int, cost: Cost | None = None) -> tuple[float, float]:
     """Mean latency and time of the last answer (ms): one device, 5 ms for a run and 1 ms for each item in it."""
-    policy, now, latencies, pending = Policy(limits(max_batch)), 0.0, [], list(enumerate(ARRIVALS))
+    policy, now, latencies, pending = Policy(limits(max_batch), cost), 0.0, [], list(enumerate(ARRIVALS))
     while pending or len(policy):
         while pending and pending[0][1] <= now:
             number, arrived = pending.pop(0)
@@ -43,9 +56,10 @@ def textbook(max_batch: int) -> tuple[float, float]:
     return sum(latencies) / len(ARRIVALS), now
 
 
-def test_the_textbook_case_takes_15_31_ms_batched_and_40_25_ms_one_at_a_time() -> None:
-    assert textbook(4)[0] == pytest.approx(15.3125)
-    assert textbook(1) == (40.25, 96)
+@pytest.mark.parametrize("cost", [None, affine])
+def test_the_textbook_case_takes_15_31_ms_batched_and_40_25_ms_one_at_a_time(cost: Cost | None) -> None:
+    assert textbook(4, cost)[0] == pytest.approx(15.3125)
+    assert textbook(1, cost) == (40.25, 96)
 
 
 def test_without_a_wait_a_lone_request_runs_at_once() -> None:
@@ -141,6 +155,92 @@ def test_new_limits_rule_the_next_plan() -> None:
     assert ids(policy.plan(1)) == [0, 1, 2]
 
 
+def test_a_request_that_shares_with_nobody_does_not_wait() -> None:
+    policy = Policy(limits(max_wait=5))
+    policy.admit(ticket(1, group=None))
+    policy.admit(ticket(2, group=None))
+    assert ids(policy.plan(0)) == [1]
+    policy.start(policy.plan(0))
+    assert ids(policy.plan(0)) == [2]
+
+
+def test_with_a_largest_batch_of_one_nothing_waits() -> None:
+    policy = Policy(limits(max_batch=1, max_wait=5))
+    policy.admit(ticket(1))
+    assert ids(policy.plan(0)) == [1]
+
+
+def test_nothing_is_waited_for_when_company_saves_nothing() -> None:
+    policy = Policy(limits(max_batch=8, max_wait=5), cost=lambda rows, _: 3.0 * rows)
+    policy.admit(ticket(1))
+    policy.admit(ticket(2))
+    assert ids(policy.plan(0)) == [1], "nor do those share a run who would only wait for each other's end"
+
+
+def test_company_is_waited_for_until_more_of_it_would_not_be_noticed() -> None:
+    policy = Policy(limits(max_batch=16, max_wait=5), cost=affine)
+    for number in range(12):
+        policy.admit(ticket(number))
+        assert policy.plan(0) == Plan(wake=5)
+    policy.admit(ticket(12))
+    assert len(policy.plan(0).tickets) == 13, "each costs 1 + 5/13; at best, 1 + 5/16, it would be 5 % less"
+
+
+def test_a_cost_that_becomes_known_ends_a_wait_that_cannot_help() -> None:
+    policy = Policy(limits(max_batch=8, max_wait=5))
+    policy.admit(ticket(1))
+    assert policy.plan(0) == Plan(wake=5)
+    policy.cost = lambda rows, _: 3.0 * rows
+    assert ids(policy.plan(0)) == [1]
+    policy.cost = None
+    assert policy.plan(0) == Plan(wake=5)
+
+
+def test_nobody_waits_for_company_longer_than_half_of_the_time_to_the_deadline() -> None:
+    policy = Policy(limits(max_wait=10))
+    policy.admit(ticket(1, arrived=0))
+    policy.admit(ticket(2, arrived=1, deadline=5, group="b"))
+    policy.admit(ticket(3, arrived=1, group="b"))
+    assert policy.plan(2) == Plan(wake=3)
+    assert ids(policy.plan(3)) == [2, 3]
+    policy.start(policy.plan(3))
+    assert policy.plan(3) == Plan(wake=10)
+
+
+def test_a_level_of_priority_is_worth_a_fixed_time_in_line() -> None:
+    policy = Policy(limits(max_batch=1))
+    policy.admit(ticket(1, arrived=0, priority=Priority.LOW))
+    policy.admit(ticket(2, arrived=0, priority=Priority.NORMAL))
+    policy.admit(ticket(3, arrived=0.9 * LEVEL_SECONDS, priority=Priority.HIGH))
+    policy.admit(ticket(4, arrived=1.1 * LEVEL_SECONDS, priority=Priority.HIGH))
+    served = []
+    while len(policy):
+        served += ids(policy.plan(1))
+        policy.start(policy.plan(1))
+    assert served == [3, 2, 4, 1]
+
+
+def test_a_flood_of_preferred_requests_delays_a_low_one_by_two_levels_and_no_more() -> None:
+    policy, now, number = Policy(limits(max_batch=1)), 0.0, 1
+    policy.admit(ticket(0, priority=Priority.LOW))
+    while True:  # one arrives every 10 ms, and each takes 10 ms: the line never empties
+        policy.admit(ticket(number, arrived=now, priority=Priority.HIGH))
+        plan = policy.plan(now)
+        policy.start(plan)
+        if ids(plan) == [0]:
+            break
+        now, number = now + 0.01, number + 1
+    assert now == pytest.approx(2 * LEVEL_SECONDS, abs=0.02)
+
+
+def test_a_due_request_gets_the_device_to_work_even_if_another_goes_first() -> None:
+    policy = Policy(limits(max_wait=0.1))
+    policy.admit(ticket(1, arrived=0, priority=Priority.LOW))
+    policy.admit(ticket(2, arrived=0.05, priority=Priority.HIGH, group="b"))
+    assert policy.plan(0.06) == Plan(wake=0.1)
+    assert ids(policy.plan(0.1)) == [2]
+
+
 @dataclass
 class History:
     """A random day: arrivals, cancellations, knob changes and runs, with what came of each request."""
@@ -151,15 +251,19 @@ class History:
     admitted: dict[int, Ticket] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
     fates: list[tuple[str, int]] = field(default_factory=list)
+    passed: Counter[int] = field(default_factory=Counter)
+    before: dict[int, int] = field(default_factory=dict)
 
-    def arrive(self, group: str, rows: int, patience: float) -> None:
+    def arrive(self, group: str, rows: int, patience: float, size: int, priority: Priority) -> None:
         new = ticket(
             len(self.admitted) + len(self.refused),
-            group=group,
+            group=group if group != "alone" else None,
             rows=rows,
             size=rows,
             arrived=self.now,
             deadline=self.now + patience,
+            sizes=(size,) if self.policy.cost else (),
+            priority=priority,
         )
         if self.policy.admit(new) is None:
             self.admitted[new.id] = new
@@ -173,7 +277,7 @@ class History:
             self.fates.append(("cancelled", victim.id))
 
     def work(self) -> None:
-        """The device, if it is free: expire, plan, check the rule, start."""
+        """A device, if one is free: expire, plan, check the rule, start."""
         if self.now < self.free_at:
             return
         self.fates += [("expired", t.id) for t in self.policy.expire(self.now)]
@@ -186,42 +290,70 @@ class History:
             self.fates += [("ran", t.id) for t in plan.tickets]
             self.free_at = self.now + 3 + len(plan.tickets)
         elif line:
-            assert plan.wake == line[0].arrived + self.policy.limits.max_wait > self.now, "work that is due is done"
+            wait = self.policy.limits.max_wait
+            due = min(min(t.arrived + wait, (t.arrived + t.deadline) / 2) for t in line)
+            assert plan.wake == due > self.now, "work that is due is done"
         else:
             assert plan.wake is None
 
     def _check_run(self, line: list[Ticket], run: tuple[Ticket, ...]) -> None:
         bounds = self.policy.limits
         assert len({t.group for t in run}) == 1
+        assert run[0].group is not None or len(run) == 1
+        assert len(set(run)) == len(run)
         assert sum(t.rows for t in run) <= bounds.max_batch or len(run) == 1
-        assert list(run) == [t for t in line if t.group == run[0].group][: len(run)], "the order of arrival holds"
-        for left in line:
-            if left not in run and self.now >= left.arrived + bounds.max_wait:
-                assert any(t.id < left.id for t in run), "after its wait nothing younger goes before a request"
-        following = [t for t in line if t.group == run[0].group][len(run) :]
-        if following:
-            assert sum(t.rows for t in run) + following[0].rows > bounds.max_batch, "no room is left empty"
+        ordered = sorted(line, key=place)
+        for at, left in enumerate(ordered):
+            if left in run or self.now < left.arrived + bounds.max_wait:
+                continue
+            assert any(place(t) < place(left) for t in run), "none goes before a due request that is first in line"
+            self.passed[left.id] += 1
+            self.before.setdefault(left.id, at)
+            if left.priority is Priority.HIGH:  # nobody that comes later can be before it
+                assert self.passed[left.id] <= self.before[left.id]
+        if self.policy.cost is None and len({t.priority for t in line}) == 1:
+            following = [t for t in line if t.group == run[0].group]
+            if run[0].group is not None:
+                assert list(run) == following[: len(run)], "the order of arrival holds"
+                rest = following[len(run) :]
+                assert not rest or sum(t.rows for t in run) + rest[0].rows > bounds.max_batch, "no room is left empty"
 
 
+def place(of: Ticket) -> tuple[float, int]:
+    return of.order, of.id
+
+
+ARRIVE = st.tuples(
+    st.just("arrive"),
+    st.sampled_from(["a", "b", "alone"]),
+    st.integers(1, 6),
+    st.sampled_from([2.0, 20.0, FOREVER]),
+    st.integers(1, 9),
+    st.sampled_from(Priority),
+)
 STEP = st.one_of(
-    st.tuples(st.just("arrive"), st.sampled_from("abc"), st.integers(1, 6), st.sampled_from([2.0, 20.0, FOREVER])),
+    ARRIVE,
+    ARRIVE,
     st.tuples(st.just("cancel"), st.integers(0, 50)),
-    st.tuples(st.just("wait"), st.sampled_from([0.5, 1, 3, 9])),
+    st.tuples(st.just("wait"), st.sampled_from([0.1, 0.5, 1, 3, 9])),
     st.tuples(st.just("knobs"), st.integers(1, 6), st.sampled_from([0, 2, 7]), st.integers(1, 20)),
 )
+COSTS = st.sampled_from([None, affine, lambda rows, sizes: 1.0 * rows * sizes[0], lambda rows, sizes: 9.0 + sizes[0]])
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(STEP, max_size=60), st.integers(1, 6), st.sampled_from([0, 2, 7]))
-def test_over_any_history_no_request_is_lost_or_run_twice_and_none_is_overtaken_after_its_wait(
-    steps: list[tuple[object, ...]], max_batch: int, max_wait: float
+@settings(max_examples=400, deadline=None)
+@given(st.lists(STEP, max_size=60), st.integers(1, 6), st.sampled_from([0, 2, 7]), COSTS)
+def test_over_any_history_no_request_is_lost_or_run_twice_and_none_is_overtaken_beyond_the_bound(
+    steps: list[tuple[object, ...]], max_batch: int, max_wait: float, cost: Cost | None
 ) -> None:
-    history = History(Policy(limits(max_batch, max_wait, capacity=20)))
+    history = History(Policy(limits(max_batch, max_wait, capacity=20), cost))
     for kind, *arguments in steps:
         if kind == "wait":
             history.now += arguments[0]  # type: ignore[operator]
         elif kind == "knobs":
             history.policy.limits = limits(*arguments)  # type: ignore[arg-type]
+            history.passed.clear()
+            history.before.clear()
         else:
             getattr(history, str(kind))(*arguments)
         history.work()

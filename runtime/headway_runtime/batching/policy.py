@@ -1,173 +1,206 @@
 """Which requests run together, and when: a state machine without clock, thread or tensor.
 
-The engine calls it under one lock: `admit` when a request arrives, `plan` whenever the device is free, `start` when it
-takes what `plan` proposed. Time is passed in, in seconds of any monotonic clock.
+The engine calls it under one lock: `admit` when a request arrives, `plan` whenever a device is free, `start` when it
+takes what `plan` proposed. Several engine threads may do so in turn. Time is passed in.
 
 The rule, in order:
-1. Requests of one *group* (equal sizes outside the batch axis) may share a run; within a group the order of arrival
-   holds.
-2. When the oldest request of all has waited `max_wait`, the next run contains it.
-3. Before that, a group that fills `max_batch` rows runs at once; of several, the one whose first request is oldest.
-4. Otherwise the device waits, at most until rule 2 holds. With `max_wait` 0 it never waits.
+1. Requests of one *group* may share a run. The line is ordered by `Ticket.order`: by arrival, and a level of priority
+   counts as having arrived a fixed time earlier.
+2. When any request has waited `max_wait`, the next run contains the first in line. With `max_wait` 0 that is always so.
+3. Before that, a group for which waiting cannot help runs at once: one that fills `max_batch` rows, or whose rows more
+   company would not make noticeably cheaper; of several, the one whose first request is first in line.
+4. Nor is a request kept until its deadline: half of the time to it is the most that it waits for company.
+5. Otherwise the device waits until one of these holds.
 
-A run is the longest prefix of its group that fits into `max_batch` rows; a request that alone is larger runs alone.
-Hence, once a request has waited `max_wait`, every run that starts without it contains an older one: nothing overtakes
-it any more.
+Rules 2 to 4 name one request; `grouping` chooses its company, by cost if a cost is known. A request that alone is
+larger than `max_batch` runs alone.
+
+Hence the bounds. Once a request has waited `max_wait`, every run that starts without it contains one that is before it
+in line: at most as many runs start without it as requests were before it, and none once it is first. A request
+is behind one that arrives later only if that has a higher priority and arrives within the levels' difference times
+`LEVEL_SECONDS`: no flow of preferred requests, however thick, keeps it waiting for longer than what was before it.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
-from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from collections.abc import Hashable, Sequence
 
+from headway_runtime.batching.grouping import Cost, Curves, Group, by_cost, first_come
+from headway_runtime.batching.tickets import LEVEL_SECONDS, Limits, Plan, Priority, Refusal, Ticket
 
-class Priority(IntEnum):
-    """What a client says of its request."""
+__all__ = ["LEVEL_SECONDS", "Cost", "Limits", "Plan", "Policy", "Priority", "Refusal", "Ticket"]
 
-    LOW = 0
-    NORMAL = 1
-    HIGH = 2
+NOTICEABLE = 0.05
+"""The share of a row's cost that more company must be able to save, or else it is not waited for."""
 
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """What the policy knows of a request. Times are in seconds; `bytes` are those of its decoded inputs."""
-
-    id: int
-    group: Hashable
-    rows: int
-    bytes: int
-    arrived: float
-    deadline: float  # it must have started by then
-    sizes: tuple[int, ...] = ()  # along the padded dimensions
-    priority: Priority = Priority.NORMAL
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The hot knobs that decide: rows of a run, seconds a request waits for company, rows and bytes that may wait."""
-
-    max_batch: int
-    max_wait: float
-    capacity: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do now: run `tickets`; or, when there are none, look again at `wake` (None: when something arrives)."""
-
-    tickets: tuple[Ticket, ...] = ()
-    wake: float | None = None
-
-
-class Refusal(StrEnum):
-    """Why a request was not admitted."""
-
-    ROWS = "rows"
-    BYTES = "bytes"
+_NEVER = float("inf")
+_NOTHING = Plan()
 
 
 class Policy:
     """The waiting line. Not thread-safe: the engine holds one lock around every call."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: Limits, cost: Cost | None = None) -> None:
         self.rows = 0
         self.bytes = 0
-        self._waiting: OrderedDict[int, Ticket] = OrderedDict()  # in order of arrival
-        self._groups: dict[Hashable, _Group] = {}
-        self._earliest_deadline = float("inf")  # never later than the true one
+        self._limits = limits
+        self._cost = cost
+        self._curves: Curves | None = None
+        self._lines: tuple[OrderedDict[int, Ticket], ...] = tuple(OrderedDict() for _ in Priority)  # by arrival
+        self._groups: dict[Hashable, Group] = {}
+        self._eager: dict[Hashable, Group] = {}  # those for which waiting cannot help
+        self._earliest_deadline = _NEVER  # never later than the true one
+        self._judge_all()
+
+    @property
+    def limits(self) -> Limits:
+        """The knobs in force; new ones rule from the next plan on."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._limits = limits
+        self._judge_all()
+
+    @property
+    def cost(self) -> Cost | None:
+        """What a run costs; None: not known. A new one rules from the next plan on."""
+        return self._cost
+
+    @cost.setter
+    def cost(self, cost: Cost | None) -> None:
+        self._cost = cost
+        self._judge_all()
 
     def __len__(self) -> int:
         """Number of requests that wait."""
-        return len(self._waiting)
+        return sum(map(len, self._lines))
 
     def admit(self, ticket: Ticket) -> Refusal | None:
         """Put a request in line, or say which bound it would break. Arrival times must not decrease."""
-        if self.rows + ticket.rows > self.limits.capacity:
+        limits = self._limits
+        if self.rows + ticket.rows > limits.capacity:
             return Refusal.ROWS
-        if self.bytes + ticket.bytes > self.limits.bytes:
+        if self.bytes + ticket.bytes > limits.bytes:
             return Refusal.BYTES
-        self._waiting[ticket.id] = ticket
-        group = self._groups.setdefault(ticket.group, _Group())
-        group.tickets[ticket.id] = ticket
-        group.rows += ticket.rows
+        self._lines[ticket.priority][ticket.id] = ticket
+        key = _group_key(ticket)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group()
+        group.add(ticket)
         self.rows += ticket.rows
         self.bytes += ticket.bytes
-        self._earliest_deadline = min(self._earliest_deadline, ticket.deadline)
+        if ticket.deadline < self._earliest_deadline:
+            self._earliest_deadline = ticket.deadline
+        if limits.max_wait > 0:
+            self._judge(key, group, alone=ticket.group is None)
         return None
 
     def cancel(self, ticket_id: int) -> Ticket | None:
         """Take a request out of line; None if it is not waiting (any more)."""
-        ticket = self._waiting.get(ticket_id)
+        ticket = next((line[ticket_id] for line in self._lines if ticket_id in line), None)
         if ticket is not None:
-            self._remove(ticket)
+            self._leave([ticket])
         return ticket
 
     def expire(self, now: float) -> list[Ticket]:
         """Take out every request whose deadline has passed. Costs nothing while none has."""
         if now < self._earliest_deadline:
             return []
-        expired = [ticket for ticket in self._waiting.values() if ticket.deadline <= now]
-        for ticket in expired:
-            self._remove(ticket)
-        self._earliest_deadline = min((t.deadline for t in self._waiting.values()), default=float("inf"))
+        expired = [ticket for ticket in self.waiting() if ticket.deadline <= now]
+        self._leave(expired)
+        self._earliest_deadline = min((t.deadline for line in self._lines for t in line.values()), default=_NEVER)
         return expired
 
     def plan(self, now: float) -> Plan:
-        """What the free device should do now. Changes nothing: `start` does."""
-        if not self._waiting:
-            return Plan()
-        oldest = next(iter(self._waiting.values()))
-        due = oldest.arrived + self.limits.max_wait
+        """What a free device should do now. Changes nothing: `start` does."""
+        heads = [next(iter(line.values())) for line in self._lines if line]
+        if not heads:
+            return _NOTHING
+        oldest = min([ticket.arrived for ticket in heads])
+        due = oldest + self._limits.max_wait
         if now >= due:
-            return Plan(tickets=self._prefix(self._groups[oldest.group]))
-        full = [group for group in self._groups.values() if group.rows >= self.limits.max_batch]
-        if full:
-            return Plan(tickets=self._prefix(min(full, key=_Group.seniority)))
+            return Plan(self._run(min(heads, key=_place) if len(heads) > 1 else heads[0]))
+        if self._eager:
+            return Plan(self._run(min((group.first() for group in self._eager.values()), key=_place)))
+        if (oldest + self._earliest_deadline) / 2 < due:
+            hurried = min((ticket for line in self._lines for ticket in line.values()), key=_halfway)
+            if now >= _halfway(hurried):
+                return Plan(self._run(hurried))
+            due = min(due, _halfway(hurried))
         return Plan(wake=due)
 
     def start(self, plan: Plan) -> None:
         """The engine runs this plan: its requests leave the line."""
-        for ticket in plan.tickets:
-            self._remove(ticket)
+        self._leave(plan.tickets)
 
     def waiting(self) -> list[Ticket]:
-        """Every request in line, oldest first."""
-        return list(self._waiting.values())
+        """Every request in line, the first to arrive first."""
+        return sorted(
+            (t for line in self._lines for t in line.values()), key=lambda ticket: (ticket.arrived, ticket.id)
+        )
 
-    def _prefix(self, group: "_Group") -> tuple[Ticket, ...]:
-        chosen: list[Ticket] = []
-        rows = 0
-        for ticket in group.tickets.values():
-            rows += ticket.rows
-            if chosen and rows > self.limits.max_batch:
-                break
-            chosen.append(ticket)
-        return tuple(chosen)
+    def _run(self, anchor: Ticket) -> tuple[Ticket, ...]:
+        """The anchor and its company."""
+        most = self._limits.max_batch
+        if anchor.group is None or anchor.rows >= most:
+            return (anchor,)
+        group = self._groups[(anchor.group,)]
+        if self._curves is None:
+            return first_come(group, anchor, most)
+        return by_cost(group, anchor, most, self._curves)
 
-    def _remove(self, ticket: Ticket) -> None:
-        del self._waiting[ticket.id]
-        group = self._groups[ticket.group]
-        del group.tickets[ticket.id]
-        group.rows -= ticket.rows
-        if not group.tickets:
-            del self._groups[ticket.group]
-        self.rows -= ticket.rows
-        self.bytes -= ticket.bytes
+    def _leave(self, tickets: Sequence[Ticket]) -> None:
+        """They are out of line."""
+        touched: dict[Hashable, Group] = {}
+        for ticket in tickets:
+            del self._lines[ticket.priority][ticket.id]
+            key = _group_key(ticket)
+            group = touched[key] = self._groups[key]
+            group.remove(ticket)
+            self.rows -= ticket.rows
+            self.bytes -= ticket.bytes
+        for key, group in touched.items():
+            if not group.count:
+                del self._groups[key]
+                self._eager.pop(key, None)
+            elif self._limits.max_wait > 0:
+                self._judge(key, group)
+
+    def _judge_all(self) -> None:
+        self._curves = None if self._cost is None else Curves(self._cost, self._limits.max_batch)
+        self._eager.clear()
+        if self._limits.max_wait > 0:
+            for key, group in self._groups.items():
+                self._judge(key, group, alone=not isinstance(key, tuple))
+
+    def _judge(self, key: Hashable, group: Group, *, alone: bool = False) -> None:
+        """Keep `_eager` true for a group that has changed."""
+        if alone or self._sated(group):
+            self._eager[key] = group
+        else:
+            self._eager.pop(key, None)
+
+    def _sated(self, group: Group) -> bool:
+        """Whether more company would not help, as if all rows had the sizes of the first."""
+        most = self._limits.max_batch
+        if group.rows >= most:
+            return True
+        if self._curves is None:
+            return False
+        sizes = group.first().sizes
+        least, _ = self._curves.best(most, sizes)
+        return least > (1 - NOTICEABLE) * self._curves.each(group.rows, sizes)
 
 
-class _Group:
-    """Requests that may share a run, in order of arrival."""
+def _group_key(ticket: Ticket) -> Hashable:
+    """Where its group is kept: a tuple, or the request's own number when it shares with nobody."""
+    return ticket.id if ticket.group is None else (ticket.group,)
 
-    __slots__ = ("rows", "tickets")
 
-    def __init__(self) -> None:
-        self.tickets: OrderedDict[int, Ticket] = OrderedDict()
-        self.rows = 0
+def _place(ticket: Ticket) -> tuple[float, int]:
+    return ticket.order, ticket.id
 
-    def seniority(self) -> tuple[float, int]:
-        """Sorts groups by their first request."""
-        first = next(iter(self.tickets.values()))
-        return first.arrived, first.id
+
+def _halfway(ticket: Ticket) -> float:
+    return (ticket.arrived + ticket.deadline) / 2
