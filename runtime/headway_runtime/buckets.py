@@ -1,11 +1,13 @@
 """Which sizes of each dimension are warmed, costed, and the largest admitted.
 
 A bucket gives every dimension of the program a size. Sizes the user set are checked against the program; the others
-default to powers of two. Pure: nothing runs here.
+default to powers of two. Beyond the largest of a dimension a request is refused, or runs alone at its own size
+(`spec.batching.oversize`). Pure: nothing runs here.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import product
 from math import prod
 
@@ -21,16 +23,49 @@ Sizes = Mapping[str, int]
 """Axis sizes by dimension name."""
 
 
+class Admission(Enum):
+    """What becomes of a request, by its sizes."""
+
+    ADMITTED = "within the buckets"
+    OVERSIZE = "beyond the largest bucket, so it runs alone and unpadded"
+    REFUSED = "beyond what is admitted"
+
+
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """`sizes`: the ascending sizes of each dimension, by name. `combinations`: what is warmed, largest first."""
+    """`sizes`: the ascending sizes of each dimension, by name. `combinations`: what is warmed, largest first.
+
+    `ceilings`: the largest size of each dimension that runs alone beyond its largest bucket, None as far as the
+    program's range goes; without it, nothing beyond the largest bucket is admitted.
+    """
 
     sizes: Mapping[str, tuple[int, ...]]
     combinations: tuple[Sizes, ...]
+    ceilings: Mapping[str, int | None] | None = None
 
     def largest(self, name: str) -> int:
-        """The ceiling of a dimension."""
+        """The largest bucket of a dimension."""
         return self.sizes[name][-1]
+
+    def admission(self, sizes: Sizes) -> Admission:
+        """What becomes of a request with these sizes (of some dimensions or of all), which the program allows."""
+        beyond = [name for name, size in sizes.items() if size > self.largest(name)]
+        if not beyond:
+            return Admission.ADMITTED
+        if self.ceilings is None or any(_exceeds(sizes[name], self.ceilings.get(name)) for name in beyond):
+            return Admission.REFUSED
+        return Admission.OVERSIZE
+
+    def refusal(self, sizes: Sizes) -> str | None:
+        """Why a request with these sizes is not admitted, with the largest size that is; None when it is."""
+        for name, size in sizes.items():
+            if size <= (largest := self.largest(name)):
+                continue
+            if self.ceilings is None:
+                return f"{name} is {size}; at most {largest} is admitted, the largest of {FIELD}.{name}"
+            if _exceeds(size, ceiling := self.ceilings.get(name)):
+                return f"{name} is {size}; at most {ceiling} is admitted, for which this pod has the memory"
+        return None
 
     def covering(self, sizes: Sizes) -> dict[str, int]:
         """The smallest bucket that holds these sizes; above the ceiling, the ceiling."""
@@ -38,6 +73,10 @@ class Buckets:
             name: next((size for size in values if size >= sizes[name]), values[-1])
             for name, values in self.sizes.items()
         }
+
+
+def _exceeds(size: int, ceiling: int | None) -> bool:
+    return ceiling is not None and size > ceiling
 
 
 def resolve_buckets(program: Program, asked: Mapping[str, Sequence[int]] | None) -> Buckets:

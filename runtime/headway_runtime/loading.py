@@ -1,14 +1,16 @@
 """What the engine thread does before it serves: load the program, resolve its buckets, warm them all."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from headway_api.podconfig import BucketCost, ColdConfig, Knobs
 from headway_api.types import DeviceKind
 
 from headway_runtime import knobs, memory, parity
+from headway_runtime.batching.costs import CostModel
 from headway_runtime.batching.engine import Deliver, Engine
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Buckets, resolve_buckets
@@ -18,10 +20,14 @@ from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
 from headway_runtime.program import Program, ProgramError, load_program
 from headway_runtime.program.load import read_document
+from headway_runtime.proof.padding import prove_padding
 from headway_runtime.proof.rows import independent_rows
+from headway_runtime.proof.samples import gather
+from headway_runtime.proof.trial import Request
 from headway_runtime.serving.intake import Intake
 from headway_runtime.warmup import refusal, warm
 
+Document = tuple[str, dict[str, Any]]
 Hand = Callable[..., None]
 """Runs a function on the event loop: `hand(function, *args)`."""
 
@@ -34,40 +40,64 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
     config = pod.config
     device = _device(config)
     began = time.monotonic()
-    program = _program(config, directory, "cpu")
+    document = _document(config, directory)
+    program = _program(config, directory, document, "cpu")
     buckets = resolve_buckets(program, config.batching.shape_buckets)
-    _check(config, directory, program, buckets)
+    _check(config, document[1], program, buckets)
     if device != "cpu":
-        program = _program(config, directory, device)
+        program = _program(config, directory, document, device)
     loaded = time.monotonic()
     pod.metrics.load_seconds.set(loaded - began)
     log("program_loaded", seconds=round(loaded - began, 3), buckets=len(buckets.combinations), batch=program.batch)
     hand(pod.warming, len(buckets.combinations))
 
+    costs: list[BucketCost] = []
+
     def progress(cost: BucketCost) -> None:
+        costs.append(cost)
         hand(pod.warmed, cost)
 
+    def begins(step: str) -> None:
+        hand(pod.begins, step)
+
     with torch.inference_mode():
-        warm(program, buckets, progress)
+        warm(program, buckets, progress, begins=begins)
+        begins("trying whether requests can share a run")
+        warm_seconds = time.monotonic() - loaded
+        pod.metrics.warm_seconds.set(warm_seconds)
+        material = gather(directory, config.artifact.program, program)
         layout = independent_rows(program, Layout.of(program), buckets)
-        pod.metrics.warm_seconds.set(time.monotonic() - loaded)
+        behind = (directory, config.artifact.program)
+        asked = Request(program, layout, buckets, material, behind)
+        layout, padding = prove_padding(asked, config.batching.padding, warm_seconds=warm_seconds)
+        begins("running the golden samples")
         golden = parity.load_golden(directory, config.artifact.program)
         verified = parity.verify(program, layout, buckets, golden, config.verification)
     if verified is not None:
         hand(pod.verified, verified)
-    largest = 1 if layout.batch is None else buckets.largest(layout.batch)
-    engine = Engine(program, layout, knobs.resolve(Knobs(), largest).limits, deliver)
-    return Model(engine, layout, Intake(program, layout, buckets), buckets)
+    cost = CostModel.of(costs, layout.batch, layout.padded)
+    limits = knobs.resolve(Knobs(), knobs.Bounds(largest_batch=1)).limits  # until the pod's own are applied
+    engine = Engine(program, layout, limits, deliver, instances=config.batching.instances, cost=cost)
+    return Model(engine, layout, Intake(program, layout, buckets), buckets, cost)
 
 
-def _program(config: ColdConfig, directory: Path, device: str) -> Program:
+def _document(config: ColdConfig, directory: Path) -> Document:
+    """Name and content of the program's document."""
+    try:
+        return read_document(directory, config.artifact.program)
+    except ProgramError as error:
+        raise _fatal(error) from error
+
+
+def _program(config: ColdConfig, directory: Path, document: Document, device: str) -> Program:
     """The program, its weights mapped (on the processor), or copied to the device."""
     try:
         return load_program(
             directory,
             dimension_names=config.batching.dimensions or {},
             device=device,
-            program=config.artifact.program,
+            document=document,
+            instances=config.batching.instances,
         )
     except ProgramError as error:
         raise _fatal(error) from error
@@ -75,12 +105,11 @@ def _program(config: ColdConfig, directory: Path, device: str) -> Program:
         raise refusal(error, "LoadFailed", "loading the program") from error
 
 
-def _check(config: ColdConfig, directory: Path, program: Program, buckets: Buckets) -> None:
+def _check(config: ColdConfig, document: Mapping[str, Any], program: Program, buckets: Buckets) -> None:
     """The shape gate, and from then on a bound on what the process allocates."""
     on_host = config.device.kind is DeviceKind.CPU
     room = memory.host_room() if on_host else memory.device_room()
     try:
-        _, document = read_document(directory, config.artifact.program)
         check_shapes(document, program, buckets, room=room, in_use=memory.in_use() if on_host else 0)
     except ProgramError as error:
         raise _fatal(error) from error

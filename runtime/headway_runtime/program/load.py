@@ -128,13 +128,21 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def load_program(
-    directory: Path, *, dimension_names: Mapping[str, str], device: str = "cpu", program: str | None = None
+    directory: Path,
+    *,
+    dimension_names: Mapping[str, str],
+    device: str = "cpu",
+    program: str | None = None,
+    document: tuple[str, dict[str, Any]] | None = None,
+    instances: int = 1,
 ) -> Program:
     """Load what ``prepare`` wrote. ``dimension_names`` is ``spec.batching.dimensions``: name -> ``<input>.<axis>``.
 
-    ``program`` names one of several; None is the only one, or the one called ``model``. Raises ProgramError.
+    ``program`` names one of several; None is the only one, or the one called ``model``. ``document`` is what
+    ``read_document`` gave for it, where it was read before. ``instances`` runs are possible at a time (the register
+    machine has no such bound). Raises ProgramError.
     """
-    name, document = read_document(directory, program)
+    name, document = read_document(directory, program) if document is None else document
     where = torch.device(device)
     library = runner.find(directory, name, where)
     inputs = tuple(_spec(i) for i in document["inputs"])
@@ -152,7 +160,8 @@ def load_program(
     if library is None:
         machine = _machine(document, weights, where)
     else:
-        machine = library.open(weights, tuple(BY_PROTOCOL[i.datatype] for i in inputs), dimensions.require)
+        dtypes = tuple(BY_PROTOCOL[i.datatype] for i in inputs)
+        machine = library.open(weights, dtypes, dimensions.require, instances=instances)
     stateful = next((w["name"] for w in document["weights"] if w["written"]), None)
     return Program(
         inputs=inputs,
@@ -164,6 +173,16 @@ def load_program(
         device=where,
         native=library.target if library else None,
     )
+
+
+def open_values(directory: Path, program: str | None, values: Sequence[str]) -> Machine:
+    """A machine that computes these values inside of a prepared program, on the processor: what a trial wants to see
+    behind an output. Raises ProgramError.
+    """
+    _, document = read_document(directory, program)
+    device = torch.device("cpu")
+    weights = open_weights(directory / repack.WEIGHTS, document["weights"], device)
+    return _machine({**document, "outputs": [{"value": value} for value in values]}, weights, device)
 
 
 def read_document(directory: Path, program: str | None = None) -> tuple[str, dict[str, Any]]:

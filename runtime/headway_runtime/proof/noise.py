@@ -1,0 +1,62 @@
+"""When two answers of the same program to the same row agree: within ten times its own noise.
+
+The noise is what the program's answers to a row differ by when nothing but the number of rows of the run changes: other
+kernels, other orders of summation. It may be nought, while a longer run rounds all the same: below the floor of the
+element type, relative to the largest value of the output, every difference is rounding. Pure: tensors in, numbers out.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+TIMES = 10
+FLOOR = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Relative: about 100 (float16, bfloat16: 4) units in the last place."""
+LOUDEST = 100
+"""Times the floor: with more noise than that, agreement would say nothing."""
+
+
+@dataclass(slots=True)
+class Noise:
+    """Of each output: the largest value seen, and the largest difference that was noise."""
+
+    scale: list[float] = field(default_factory=list)
+    noise: list[float] = field(default_factory=list)
+
+    def hear(self, first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> None:
+        """Two answers to one row that should be equal."""
+        if not self.noise:
+            self.scale, self.noise = [0.0] * len(first), [0.0] * len(first)
+        for at, (one, other) in enumerate(zip(first, second, strict=True)):
+            self.scale[at] = max(self.scale[at], largest(one))
+            self.noise[at] = max(self.noise[at], difference(one, other))
+
+    def allowed(self, at: int, dtype: torch.dtype) -> float:
+        """How much answers of this output may differ."""
+        return max(TIMES * self.noise[at], FLOOR.get(dtype, 0.0) * self.scale[at])
+
+    def too_loud(self, at: int, dtype: torch.dtype) -> bool:
+        """Whether the noise would hide what is to be found."""
+        return dtype.is_floating_point and self.allowed(at, dtype) > LOUDEST * FLOOR[dtype] * self.scale[at]
+
+
+def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest absolute difference; infinite between shapes, and where one value is NaN or infinite alone."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return math.inf
+    if one.numel() == 0 or torch.equal(one, other):
+        return 0.0
+    if not one.dtype.is_floating_point:
+        return float((one != other).sum())
+    here, there = one.double(), other.double()
+    same = (here == there) | (here.isnan() & there.isnan())
+    return float(torch.where(same, 0.0, (here - there).abs()).nan_to_num(nan=math.inf).max())
+
+
+def largest(tensor: torch.Tensor) -> float:
+    """The largest finite absolute value; 0 of whole numbers, which have no rounding."""
+    if not tensor.dtype.is_floating_point or tensor.numel() == 0:
+        return 0.0
+    return float(tensor.double().abs().nan_to_num(nan=0.0, posinf=0.0).max())

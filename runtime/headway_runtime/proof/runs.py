@@ -1,0 +1,115 @@
+"""Runs of the program as the engine makes them: rows of one batch, filled up to a common size, and every row's answers
+cut out again.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from headway_runtime.batching.layout import Layout
+from headway_runtime.buckets import Sizes
+from headway_runtime.program import Program
+from headway_runtime.program.load import open_values, read_document
+from headway_runtime.proof.deciders import Decider, deciders
+
+Filler = Callable[[int, tuple[int, ...]], torch.Tensor]
+"""What stands around a row: (number of the input, shape) -> a tensor of this shape."""
+
+Answers = list[torch.Tensor]
+"""The outputs of one row, and then the scores behind its decisions, without the batch axis."""
+
+
+class OutOfTimeError(Exception):
+    """The trial has taken as long as it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: inputs with a batch of 1, and their sizes."""
+
+    inputs: Sequence[torch.Tensor]
+    sizes: Sizes
+
+
+class Runs:
+    """Runs of one program, for so many ``seconds``. ``layout`` has a batch. ``behind``: the prepared directory and the
+    program's name, where the scores behind decisions are to be seen.
+    """
+
+    def __init__(
+        self, program: Program, layout: Layout, seconds: float, *, behind: tuple[Path, str | None] | None = None
+    ) -> None:
+        self.program = program
+        self.layout = layout
+        self.batch = layout.batch or ""
+        self.seconds = seconds
+        self._deadline = time.monotonic() + seconds
+        self.names = [f"output {spec.name}" for spec in program.outputs]
+        self.deciders: list[Decider] = []
+        if behind is not None and program.device.type == "cpu":
+            self.deciders = deciders(read_document(*behind)[1])
+        values = [decider.scores for decider in self.deciders]
+        self._scores = open_values(*behind, values) if values and behind is not None else None
+        self.names += [f"the scores behind output {program.outputs[d.output].name}" for d in self.deciders]
+        self.unread: set[int] = set()  # deciders whose scores have no axis of rows in front
+
+    def alone(self, row: Row, count: int = 1) -> Answers:
+        """The row's answers in a run of its own, or among ``count`` copies of itself."""
+        return self.together([row] * count, row.sizes, None)[0]
+
+    def together(self, rows: Sequence[Row], sizes: Sizes, filler: Filler | None) -> list[Answers]:
+        """The answers of all rows in one run, each row filled up to these sizes. Raises what the program raises, and
+        ValueError when an output is smaller than a row needs.
+        """
+        if time.monotonic() > self._deadline:
+            raise OutOfTimeError
+        inputs = self._joined(rows, self.program.input_shapes({**sizes, self.batch: 1}), filler)
+        found = [tensor.cpu() for tensor in self.program.run(inputs)]
+        scores = [] if self._scores is None else list(self._scores.call(*inputs))
+        total = max(len(rows), self.layout.fewest)
+        self.unread |= {at for at, t in enumerate(scores) if t.dim() == 0 or t.shape[0] != total}
+        return [self._parted(found, scores, row, number) for number, row in enumerate(rows)]
+
+    def _joined(
+        self, rows: Sequence[Row], shapes: Sequence[tuple[int, ...]], filler: Filler | None
+    ) -> list[torch.Tensor]:
+        joined = []
+        for at, axis in enumerate(self.layout.inputs):
+            if axis is None:
+                joined.append(rows[0].inputs[at])
+                continue
+            parts = [_filled(row.inputs[at], shapes[at], at, filler) for row in rows]
+            parts += [parts[-1]] * max(0, self.layout.fewest - len(rows))
+            joined.append(torch.cat(parts, dim=axis))
+        return joined
+
+    def _parted(self, outputs: Answers, scores: Answers, row: Row, number: int) -> Answers:
+        shapes = self.program.output_shapes({**row.sizes, self.batch: 1})
+        mine = []
+        for tensor, shape, axis in zip(outputs, shapes, self.layout.outputs, strict=True):
+            if axis is None:
+                mine.append(tensor)
+                continue
+            mine.append(_cut(tensor.narrow(axis, number, 1), shape).select(axis, 0))
+        return [*mine, *(t if at in self.unread else t[number] for at, t in enumerate(scores))]
+
+
+def _filled(tensor: torch.Tensor, shape: tuple[int, ...], at: int, filler: Filler | None) -> torch.Tensor:
+    """The tensor in the first corner of one of this shape."""
+    if tuple(tensor.shape) == shape or filler is None:
+        return tensor
+    larger = filler(at, shape)
+    larger[tuple(slice(0, size) for size in tensor.shape)] = tensor
+    return larger
+
+
+def _cut(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """The first corner of this shape."""
+    for axis, size in enumerate(shape):
+        if tensor.shape[axis] < size:
+            raise ValueError(f"an output has {tensor.shape[axis]} on axis {axis} where {size} are needed")
+        tensor = tensor.narrow(axis, 0, size)
+    return tensor
