@@ -65,10 +65,8 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
         begins("trying whether requests can share a run")
         warm_seconds = time.monotonic() - loaded
         pod.metrics.warm_seconds.set(warm_seconds)
-        material = gather(directory, config.artifact.program, program)
         layout = independent_rows(program, Layout.of(program), buckets)
-        behind = (directory, config.artifact.program)
-        asked = Request(program, layout, buckets, material, behind)
+        asked = Request(program, layout, buckets, gather(directory, document, program), (directory, document[1]))
         layout, padding = prove_padding(asked, config.batching.padding, warm_seconds=warm_seconds)
         begins("running the golden samples")
         golden = parity.load_golden(directory, config.artifact.program)
@@ -78,7 +76,7 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
     cost = CostModel.of(costs, layout.batch, layout.padded)
     limits = knobs.resolve(Knobs(), knobs.Bounds(largest_batch=1)).limits  # until the pod's own are applied
     engine = Engine(program, layout, limits, deliver, instances=config.batching.instances, cost=cost)
-    return Model(engine, layout, Intake(program, layout, buckets), buckets, cost)
+    return Model(engine, layout, Intake(program, layout, buckets), buckets, cost, tuple(padding))
 
 
 def _document(config: ColdConfig, directory: Path) -> Document:
@@ -96,7 +94,7 @@ def _program(config: ColdConfig, directory: Path, document: Document, device: st
             directory,
             dimension_names=config.batching.dimensions or {},
             device=device,
-            document=document,
+            read=document,
             instances=config.batching.instances,
         )
     except ProgramError as error:

@@ -12,6 +12,7 @@ from headway_api.types import Padding
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Buckets, resolve_buckets
 from headway_runtime.program import Program, load_program
+from headway_runtime.program.load import read_document
 from headway_runtime.proof.padding import prove_padding
 from headway_runtime.proof.samples import Material, gather
 from headway_runtime.proof.trial import Request
@@ -30,13 +31,14 @@ class Opened:
     """A prepared program, and what a pod has of it before the trials."""
 
     directory: Path
+    document: dict[str, Any]
     program: Program
     layout: Layout
     buckets: Buckets
     material: Material
 
     def request(self) -> Request:
-        return Request(self.program, self.layout, self.buckets, self.material, (self.directory, None))
+        return Request(self.program, self.layout, self.buckets, self.material, (self.directory, self.document))
 
     def padding(self, asked: Padding = Padding.AUTO, seconds: float = 60) -> tuple[Layout, list[PaddingReport]]:
         with torch.inference_mode():
@@ -71,9 +73,9 @@ def opened(
     """Prepared, loaded, and its samples read."""
     directory = prepare(file, file.parent / f"{file.stem}-prepared")
     program = load_program(directory, dimension_names=dimensions or {})
-    return Opened(
-        directory, program, Layout.of(program), resolve_buckets(program, buckets), gather(directory, None, program)
-    )
+    name, document = read_document(directory)
+    material = gather(directory, (name, document), program)
+    return Opened(directory, document, program, Layout.of(program), resolve_buckets(program, buckets), material)
 
 
 def ids(rows: int = 4, length: int = 9) -> torch.Tensor:

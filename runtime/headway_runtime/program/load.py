@@ -133,16 +133,16 @@ def load_program(
     dimension_names: Mapping[str, str],
     device: str = "cpu",
     program: str | None = None,
-    document: tuple[str, dict[str, Any]] | None = None,
+    read: tuple[str, dict[str, Any]] | None = None,
     instances: int = 1,
 ) -> Program:
     """Load what ``prepare`` wrote. ``dimension_names`` is ``spec.batching.dimensions``: name -> ``<input>.<axis>``.
 
-    ``program`` names one of several; None is the only one, or the one called ``model``. ``document`` is what
+    ``program`` names one of several; None is the only one, or the one called ``model``. ``read`` is what
     ``read_document`` gave for it, where it was read before. ``instances`` runs are possible at a time (the register
     machine has no such bound). Raises ProgramError.
     """
-    name, document = read_document(directory, program) if document is None else document
+    name, document = read_document(directory, program) if read is None else read
     where = torch.device(device)
     library = runner.find(directory, name, where)
     inputs = tuple(_spec(i) for i in document["inputs"])
@@ -175,11 +175,10 @@ def load_program(
     )
 
 
-def open_values(directory: Path, program: str | None, values: Sequence[str]) -> Machine:
+def open_values(directory: Path, document: Mapping[str, Any], values: Sequence[str]) -> Machine:
     """A machine that computes these values inside of a prepared program, on the processor: what a trial wants to see
-    behind an output. Raises ProgramError.
+    behind an output.
     """
-    _, document = read_document(directory, program)
     device = torch.device("cpu")
     weights = open_weights(directory / repack.WEIGHTS, document["weights"], device)
     return _machine({**document, "outputs": [{"value": value} for value in values]}, weights, device)

@@ -3,16 +3,17 @@ cut out again.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Sizes
 from headway_runtime.program import Program
-from headway_runtime.program.load import open_values, read_document
+from headway_runtime.program.load import open_values
 from headway_runtime.proof.deciders import Decider, deciders
 
 Filler = Callable[[int, tuple[int, ...]], torch.Tensor]
@@ -36,11 +37,11 @@ class Row:
 
 class Runs:
     """Runs of one program, for so many ``seconds``. ``layout`` has a batch. ``behind``: the prepared directory and the
-    program's name, where the scores behind decisions are to be seen.
+    document in it, where the scores behind decisions are to be seen.
     """
 
     def __init__(
-        self, program: Program, layout: Layout, seconds: float, *, behind: tuple[Path, str | None] | None = None
+        self, program: Program, layout: Layout, seconds: float, *, behind: tuple[Path, Mapping[str, Any]] | None = None
     ) -> None:
         self.program = program
         self.layout = layout
@@ -50,7 +51,7 @@ class Runs:
         self.names = [f"output {spec.name}" for spec in program.outputs]
         self.deciders: list[Decider] = []
         if behind is not None and program.device.type == "cpu":
-            self.deciders = deciders(read_document(*behind)[1])
+            self.deciders = deciders(behind[1])
         values = [decider.scores for decider in self.deciders]
         self._scores = open_values(*behind, values) if values and behind is not None else None
         self.names += [f"the scores behind output {program.outputs[d.output].name}" for d in self.deciders]

@@ -5,7 +5,6 @@ there are none they are made up: whole numbers below the size of the table that 
 masks, normal and uniform numbers for the rest. All of it is a function of the artifact and of a seed.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 
 from headway_runtime.buckets import Sizes
 from headway_runtime.parity import read_samples
-from headway_runtime.prepare import programs, repack
+from headway_runtime.prepare import repack
 from headway_runtime.prepare.sizes.expression import Expr
 from headway_runtime.program import Program, TensorSpec
 from headway_runtime.program.datatypes import BY_PROTOCOL
@@ -137,18 +136,17 @@ class Material:
         return torch.randint(0, bound, shape, generator=random).to(dtype)
 
 
-def gather(directory: Path, name: str | None, program: Program) -> Material:
-    """The material of a prepared program. ``name`` is one of several."""
-    chosen = programs.choose(repack.program_names(directory), name)
-    document: dict[str, Any] = json.loads(repack.program_file(directory, chosen).read_bytes())
-    found = read_samples(repack.samples_file(directory, chosen))
+def gather(directory: Path, document: tuple[str, Mapping[str, Any]], program: Program) -> Material:
+    """The material of a prepared program. ``document``: its name and its content, as ``load.read_document`` has it."""
+    name, content = document
+    found = read_samples(repack.samples_file(directory, name))
     answered = [sample for sample in found if sample.outputs]
     return Material(
         program,
         tuple(sample.inputs for sample in answered or found if _usable(program, sample.inputs)),
         bool(answered),
-        id_bounds(document),
-        document.get("facts", {}).get("padding", {}),
+        id_bounds(content),
+        content.get("facts", {}).get("padding", {}),
     )
 
 

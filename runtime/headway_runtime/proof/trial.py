@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,13 +29,13 @@ class ChangedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be tried. ``behind``: the prepared directory and the program's name, to look behind its outputs."""
+    """What is to be tried. ``behind``: the prepared directory and the document in it, to look behind outputs."""
 
     program: Program
     layout: Layout
     buckets: Buckets
     material: Material
-    behind: tuple[Path, str | None] | None = None
+    behind: tuple[Path, Mapping[str, Any]] | None = None
 
 
 class Trial:
