@@ -64,6 +64,25 @@ def test_one_that_nothing_fits_runs_alone() -> None:
     assert chosen(line(encoder_model(), (128,), (5,), (6,), (5,), (6,))) == [0]
 
 
+def test_the_nearest_are_company_and_not_the_smallest() -> None:
+    assert chosen(line(encoder_model(), (20,), (5,), (6,), (19,), (5,))) == [0, 3]
+
+
+def test_nobody_shares_a_run_who_would_only_wait_for_its_end() -> None:
+    assert chosen(line(lambda rows, sizes: 1.0 * rows * sizes[0], (30,), (30,), (31,))) == [0]
+
+
+def test_a_large_batch_is_filled_from_many_sizes() -> None:
+    policy = line(lambda rows, sizes: 1.0 + sizes[0] / 100, *[(30 + n % 7,) for n in range(200)], max_batch=128)
+    assert len(chosen(policy)) >= 120
+
+
+def test_a_request_too_large_for_company_is_in_nobodys_way() -> None:
+    policy = line(encoder_model(), (30,), (31,))
+    policy.admit(Ticket(8, "g", 8, 1, 0.1, FOREVER, (29,)))
+    assert chosen(policy) == [0, 1]
+
+
 def test_without_a_cost_equal_sizes_come_first_and_then_the_order_of_arrival() -> None:
     policy = line(None, (9,), (3,), (9,), (5,), (9,), max_batch=4)
     assert [ticket.id for ticket in policy.plan(1e6).tickets] == [0, 2, 4, 1]
@@ -90,6 +109,13 @@ def test_along_two_padded_dimensions_both_count() -> None:
 
     policy = line(cost, (8, 64), (64, 8), (8, 60), (60, 8), (9, 64))
     assert chosen(policy) == [0, 2, 4], "equal areas, but 64 x 64 for both together"
+
+
+def test_the_common_box_of_two_sizes_is_what_a_run_is_padded_to() -> None:
+    def cost(rows: int, sizes: tuple[int, ...]) -> float:
+        return 100.0 if sizes[0] * sizes[1] >= 9 * 64 else 1.0
+
+    assert chosen(line(cost, (8, 64), (9, 60))) == [0]
 
 
 @pytest.mark.parametrize("waiting", [32, 512, 4096])

@@ -186,6 +186,26 @@ def test_company_is_waited_for_until_more_of_it_would_not_be_noticed() -> None:
     assert len(policy.plan(0).tickets) == 13, "each costs 1 + 5/13; at best, 1 + 5/16, it would be 5 % less"
 
 
+def test_what_may_not_share_a_run_is_not_waited_for() -> None:
+    """A latency target makes runs of more than two rows as good as forbidden."""
+    policy = Policy(limits(max_batch=8, max_wait=5), cost=lambda rows, _: 5.0 + (rows if rows <= 2 else 1000 * rows))
+    policy.admit(ticket(1))
+    assert policy.plan(0) == Plan(wake=5)
+    policy.admit(ticket(2))
+    assert ids(policy.plan(0)) == [1, 2]
+    policy.admit(ticket(3))
+    assert ids(policy.plan(0)) == [1, 2]
+
+
+def test_when_the_one_that_wanted_company_leaves_those_behind_it_need_not_wait() -> None:
+    policy = Policy(limits(max_batch=8, max_wait=5), cost=affine)
+    policy.admit(ticket(1, sizes=(1,)))
+    policy.admit(ticket(2, sizes=(500,)))
+    assert policy.plan(0) == Plan(wake=5)
+    policy.cancel(1)
+    assert ids(policy.plan(0)) == [2]
+
+
 def test_a_cost_that_becomes_known_ends_a_wait_that_cannot_help() -> None:
     policy = Policy(limits(max_batch=8, max_wait=5))
     policy.admit(ticket(1))

@@ -7,7 +7,8 @@ request is the answer; the others are not kept, because more will have arrived b
 
 The window is bounded, so a decision costs the same however many wait: at most `PIECES` on each side, of one request or
 so many rows that a batch fits. Of requests equal in size the older are nearer. A run's cost is increased a little for
-each row in it (`DELAY`), because all of them wait for its end: where batching gains nothing, nothing is batched. Along
+each row in it (`DELAY`), because all of them wait for its end: where batching gains nothing, nothing is batched. Where
+more requests wait beyond the window, the run at its edge will be filled up from them, and counts in proportion. Along
 several dimensions size means volume, and only requests are looked at that waste little of a common box (`WASTE`).
 """
 
@@ -160,7 +161,8 @@ def by_cost(group: Group, anchor: Ticket, most: int, curves: Curves) -> tuple[Ti
     below = _pieces(group.smaller(anchor), most, grain)
     above = _pieces(group.larger(anchor), most, grain)
     pieces = [*below[::-1], [anchor], *above]
-    start, end = _cut(pieces, len(below), most, curves)
+    open_ends = (len(below) == PIECES, len(above) == PIECES)
+    start, end = _cut(pieces, len(below), most, open_ends, curves)
     return (anchor, *(ticket for piece in pieces[start:end] for ticket in piece if ticket is not anchor))
 
 
@@ -181,9 +183,11 @@ def _pieces(tickets: Iterator[Ticket], most: int, grain: int) -> list[list[Ticke
     return pieces
 
 
-def _cut(pieces: Sequence[list[Ticket]], anchor: int, most: int, curves: Curves) -> tuple[int, int]:
+def _cut(
+    pieces: Sequence[list[Ticket]], anchor: int, most: int, open_ends: tuple[bool, bool], curves: Curves
+) -> tuple[int, int]:
     """Cut the pieces, which ascend in size, into runs that together cost least; the run with piece number `anchor`, as
-    start and end. Of equally cheap cuts, the one with the shorter last run.
+    start and end. At an open end more is waiting. Of equally cheap cuts, the one with the shorter last run.
     """
     rows = [sum(ticket.rows for ticket in piece) for piece in pieces]
     ceilings = [_ceiling(piece) for piece in pieces]
@@ -191,6 +195,7 @@ def _cut(pieces: Sequence[list[Ticket]], anchor: int, most: int, curves: Curves)
     for end in range(1, len(pieces) + 1):
         ceiling = ceilings[end - 1]
         curve = curves.to(most, ceiling)
+        last = open_ends[1] and end == len(pieces)
         total, best, cut = 0, float("inf"), end - 1
         for start in range(end - 1, -1, -1):
             total += rows[start]
@@ -199,7 +204,10 @@ def _cut(pieces: Sequence[list[Ticket]], anchor: int, most: int, curves: Curves)
             if ceilings[start] != ceiling and (higher := _max(ceilings[start], ceiling)) != ceiling:
                 ceiling = higher
                 curve = curves.to(most, ceiling)
-            cost = least[start] + curve[total]
+            if (last and start > anchor) or (start == 0 and end <= anchor and open_ends[0]):
+                cost = least[start] + total * curves.best(most, ceiling)[0]
+            else:
+                cost = least[start] + curve[total]
             if cost < best:
                 best, cut = cost, start
         least.append(best)

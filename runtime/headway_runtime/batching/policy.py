@@ -49,6 +49,7 @@ class Policy:
         self._groups: dict[Hashable, Group] = {}
         self._eager: dict[Hashable, Group] = {}  # those for which waiting cannot help
         self._earliest_deadline = _NEVER  # never later than the true one
+        self._chosen: tuple[Ticket, ...] = ()  # the latest choice, while nothing has changed
         self._judge_all()
 
     @property
@@ -82,6 +83,7 @@ class Policy:
             return Refusal.ROWS
         if self.bytes + ticket.bytes > limits.bytes:
             return Refusal.BYTES
+        self._chosen = ()
         self._lines[ticket.priority][ticket.id] = ticket
         key = _group_key(ticket)
         group = self._groups.get(key)
@@ -142,6 +144,11 @@ class Policy:
 
     def _run(self, anchor: Ticket) -> tuple[Ticket, ...]:
         """The anchor and its company."""
+        if not self._chosen or self._chosen[0] is not anchor:
+            self._chosen = self._choose(anchor)
+        return self._chosen
+
+    def _choose(self, anchor: Ticket) -> tuple[Ticket, ...]:
         most = self._limits.max_batch
         if anchor.group is None or anchor.rows >= most:
             return (anchor,)
@@ -152,6 +159,7 @@ class Policy:
 
     def _leave(self, tickets: Sequence[Ticket]) -> None:
         """They are out of line."""
+        self._chosen = ()
         touched: dict[Hashable, Group] = {}
         for ticket in tickets:
             del self._lines[ticket.priority][ticket.id]
@@ -169,6 +177,7 @@ class Policy:
 
     def _judge_all(self) -> None:
         self._curves = None if self._cost is None else Curves(self._cost, self._limits.max_batch)
+        self._chosen = ()
         self._eager.clear()
         if self._limits.max_wait > 0:
             for key, group in self._groups.items():
@@ -189,8 +198,9 @@ class Policy:
         if self._curves is None:
             return False
         sizes = group.first().sizes
-        least, _ = self._curves.best(most, sizes)
-        return least > (1 - NOTICEABLE) * self._curves.each(group.rows, sizes)
+        later, _ = self._curves.best(most, sizes)
+        now, _ = self._curves.best(group.rows, sizes)
+        return later > (1 - NOTICEABLE) * now
 
 
 def _group_key(ticket: Ticket) -> Hashable:
