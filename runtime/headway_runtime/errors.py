@@ -8,7 +8,8 @@ ServeError
     ├── TooLargeError            413  more bytes than this pod ever admits
     ├── UnsupportedEncodingError 415  a form of the request that this pod does not read
     ├── QueueFullError           429  no room now; `retry_after` seconds; or none to read it (BodiesFullError)
-    ├── ProgramFailedError       500  the program raised on this request alone
+    ├── ProgramFailedError       500  the program raised on this request alone; or its answer is not finite, and the
+    │                                 user wants no such answer (NonFiniteError)
     ├── NotServingError          503  loading, warming, or ending: no model has seen the request
     └── DeadlineExceededError    504  it did not start in time, or had not arrived in full (SlowBodyError)
 """
@@ -99,6 +100,14 @@ class ProgramFailedError(RequestError):
     """The program raised; the message is its own."""
 
     kind = "program_failed"
+
+
+class NonFiniteError(ProgramFailedError):
+    """The answer holds NaN or infinity, and `spec.batching.nonFinite` is Reject. 500 and not 422: in most cases the
+    model is at fault (a candidate in a canary above all), and 500 is what rollouts and alerts count as its failure.
+    """
+
+    kind = "non_finite"
 
 
 class NotServingError(RequestError):

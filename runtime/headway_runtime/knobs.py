@@ -11,16 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from headway_api.podconfig import Clamp, Knobs, knobs_hash
+from headway_api.types import NonFinite
 from headway_api.units import format_duration, parse_duration, parse_size
 from pydantic import ValidationError
 
-from headway_runtime.batching.policy import Limits
+from headway_runtime.batching.costs import rows_within
+from headway_runtime.batching.policy import Cost, Limits
 
 POLL_SECONDS = 0.1
 LONGEST = 30.0  # seconds: the most that maxWait and queue.timeout may be
 WAIT_FIELD = "spec.batching.maxWait"
 BATCH_FIELD = "spec.batching.maxBatch"
 TIMEOUT_FIELD = "spec.batching.queue.timeout"
+TARGET_FIELD = "spec.batching.latencyTarget"
+LEAST_TARGET = 0.001  # seconds
+BODY_FIELD = "spec.limits.requestBytes"
+LARGEST_BODY = 1 << 30
 
 
 class KnobsError(ValueError):
@@ -29,12 +35,33 @@ class KnobsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Knobs in force: what the policy needs, how long a request may wait (seconds), and what could not be honoured."""
+    """Knobs in force: what the policy needs, how long a request may wait (seconds), and what could not be honoured.
+
+    `latency_target`: seconds that one run may take; None: as long as it takes. `request_bytes`: of one request's body,
+    after decompression. `cache_bytes`: of answers that are kept; 0: none.
+    """
 
     limits: Limits
     queue_timeout: float
     effective: dict[str, Any]
     clamped: tuple[Clamp, ...]
+    latency_target: float | None = None
+    request_bytes: int = 64 << 20
+    cache_bytes: int = 0
+    non_finite: NonFinite = NonFinite.ALLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a program can honour: `largest_batch` is its largest warmed batch, in rows, `not_batchable` says why that is
+    1. `cost` is what a run takes (None: not measured), from `least` to `most` along the padded dimensions.
+    """
+
+    largest_batch: int
+    not_batchable: str | None = None
+    cost: Cost | None = None
+    least: tuple[int, ...] = ()
+    most: tuple[int, ...] = ()
 
 
 def parse(text: str) -> Knobs:
@@ -44,6 +71,10 @@ def parse(text: str) -> Knobs:
         parse_duration(knobs.max_wait, WAIT_FIELD)
         parse_duration(knobs.queue.timeout, TIMEOUT_FIELD)
         parse_size(knobs.queue.bytes, "spec.batching.queue.bytes")
+        parse_size(knobs.cache_bytes, "spec.batching.cache.bytes")
+        parse_size(knobs.request_bytes, BODY_FIELD)
+        if knobs.latency_target is not None and parse_duration(knobs.latency_target, TARGET_FIELD) < LEAST_TARGET:
+            raise KnobsError(f"{TARGET_FIELD}: {knobs.latency_target!r} is too short; at least 1ms")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -53,22 +84,19 @@ def parse(text: str) -> Knobs:
     return knobs
 
 
-def resolve(knobs: Knobs, largest_batch: int, *, not_batchable: str | None = None) -> Settings:
-    """What of the knobs this program can honour; `largest_batch` is its largest warmed batch, in rows."""
+def resolve(knobs: Knobs, bounds: Bounds) -> Settings:
+    """What of the knobs a program can honour."""
     clamped: list[Clamp] = []
-    max_batch = largest_batch if knobs.max_batch is None else knobs.max_batch
-    if max_batch > largest_batch:
-        why = (
-            f"the program runs one request at a time: {not_batchable}"
-            if not_batchable
-            else "it is the largest batch bucket"
-        )
-        clamped.append(_clamp(BATCH_FIELD, str(max_batch), str(largest_batch), why))
-        max_batch = largest_batch
+    target = None if knobs.latency_target is None else parse_duration(knobs.latency_target, TARGET_FIELD)
+    max_batch = _max_batch(knobs.max_batch, target, bounds, clamped)
     max_wait = _at_most(WAIT_FIELD, knobs.max_wait, clamped)
     timeout = _at_most(TIMEOUT_FIELD, knobs.queue.timeout, clamped)
     limits = Limits(max_batch, max_wait, capacity=knobs.queue.capacity, bytes=parse_size(knobs.queue.bytes))
-    effective = {
+    request_bytes = parse_size(knobs.request_bytes)
+    if request_bytes > LARGEST_BODY:
+        clamped.append(_clamp(BODY_FIELD, knobs.request_bytes, "1Gi", "no larger request is read"))
+        request_bytes = LARGEST_BODY
+    effective: dict[str, Any] = {
         "maxBatch": max_batch,
         "maxWait": format_duration(max_wait),
         "queue": {
@@ -76,8 +104,23 @@ def resolve(knobs: Knobs, largest_batch: int, *, not_batchable: str | None = Non
             "bytes": knobs.queue.bytes,
             "timeout": format_duration(timeout),
         },
+        "nonFinite": knobs.non_finite.value,
+        "requestBytes": "1Gi" if request_bytes == LARGEST_BODY else knobs.request_bytes,
     }
-    return Settings(limits, timeout, effective, tuple(clamped))
+    if target is not None:
+        effective["latencyTarget"] = format_duration(target)
+    if cache_bytes := parse_size(knobs.cache_bytes):
+        effective["cache"] = {"bytes": knobs.cache_bytes}
+    return Settings(
+        limits,
+        timeout,
+        effective,
+        tuple(clamped),
+        latency_target=target,
+        request_bytes=request_bytes,
+        cache_bytes=cache_bytes,
+        non_finite=knobs.non_finite,
+    )
 
 
 async def watch(path: Path, changed: Callable[[str, str], None], failed: Callable[[str], None]) -> None:
@@ -109,6 +152,26 @@ def _identity(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _max_batch(asked: int | None, target: float | None, bounds: Bounds, clamped: list[Clamp]) -> int:
+    """Rows of the largest run: no more than were warmed, nor than fit into the target at the smallest sizes. (At larger
+    sizes fewer fit; there the cost keeps to the target, see `batching.target`.)
+    """
+    most, why = bounds.largest_batch, "it is the largest batch bucket"
+    if bounds.not_batchable:
+        why = f"the program runs one request at a time: {bounds.not_batchable}"
+    if target is not None and bounds.cost is not None:
+        if (alone := bounds.cost(1, bounds.most)) > target:
+            message = f"one row of the largest sizes takes {format_duration(alone)} by itself"
+            clamped.append(_clamp(TARGET_FIELD, format_duration(target), format_duration(alone), message))
+        fitting = rows_within(target, bounds.cost, bounds.least, most)
+        if fitting < most:
+            most, why = fitting, f"a run of more rows takes longer than {TARGET_FIELD}"
+    if asked is None or asked <= most:
+        return most if asked is None else asked
+    clamped.append(_clamp(BATCH_FIELD, str(asked), str(most), why))
+    return most
 
 
 def _at_most(field: str, asked: str, clamped: list[Clamp]) -> float:

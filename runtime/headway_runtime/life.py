@@ -4,10 +4,10 @@
                           └─ FatalError ─► report, termination message ─► exit 1
 
 *Drain*: the health check says 503 at once (to a router: `degraded`, so that it comes here only while it knows no
-healthy pod) and every answer closes its connection, so that clients turn elsewhere. Requests are still served for
-`LINGER` seconds and until none has come for twice the longest pause between the latest ones: then nobody depends on
-this pod any more. If they never cease, new ones are refused in the last part of the drain time, and those admitted are
-answered.
+healthy pod) and every answer closes its connection (over gRPC: GOAWAY), so that clients turn elsewhere. Requests are
+still served for `LINGER` seconds and until none has come for twice the longest pause between the latest ones: then
+nobody depends on this pod any more. If they never cease, new ones are refused in the last part of the drain time, and
+those admitted are answered.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ from headway_runtime.logs import log
 from headway_runtime.pod import Pod
 from headway_runtime.protocols.documents import documents
 from headway_runtime.protocols.front import Front
+from headway_runtime.protocols.grpc.server import GrpcServer
 
 LINGER = 3.0
 QUIET = 1.0
@@ -41,12 +42,13 @@ SWEEP_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where things are: the prepared program, the knobs file, the two listeners."""
+    """Where things are: the prepared program, the knobs file, the listeners (of gRPC, if there is one)."""
 
     model: Path
     knobs: Path
     inference: socket.socket
     admin: socket.socket
+    grpc: socket.socket | None = None
 
 
 class Life:
@@ -60,6 +62,7 @@ class Life:
         self._thread = threading.Thread(target=self._engine, name="headway-engine", daemon=True)
         self._inference = server.serve(Front(pod, documents(pod)))
         self._admin = server.serve(Admin(pod, self._thread.is_alive))
+        self._grpc = GrpcServer(pod)
         self._in_hurry = False
 
     async def run(self) -> Termination | None:
@@ -74,6 +77,8 @@ class Life:
             asyncio.create_task(knobs.watch(self._options.knobs, self._pod.knobs_changed, self._pod.knobs_failed)),
             asyncio.create_task(self._sweep()),
         ]
+        if self._options.grpc is not None:
+            await self._grpc.start(self._options.grpc)
         self._thread.start()
         failure = await self._first_end([*servers, *helpers])
         if failure is None:
@@ -139,6 +144,8 @@ class Life:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
+            if (failure := self._pod.overdue()) is not None:
+                self._fail(failure)
             if self._pod.model is not None and self._pod.model.engine.waiting_rows:
                 self._pod.model.engine.sweep()
 
@@ -147,6 +154,7 @@ class Life:
         was_serving = pod.phase is Phase.READY
         pod.phase = Phase.DRAINING
         pod.closing = True
+        self._grpc.drain()
         timeout = parse_duration(pod.config.drain_timeout, "drainTimeout")
         log("draining", in_flight=pod.in_flight, seconds=timeout)
         began = time.monotonic()
@@ -174,6 +182,7 @@ class Life:
             self._pod.model.engine.stop()
             await self._loop.run_in_executor(None, self._thread.join, 1.0)
         self._inference.should_exit = self._admin.should_exit = True
+        await self._grpc.close()
         _, unfinished = await asyncio.wait(servers, timeout=2.0)
         for task in unfinished:
             task.cancel()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from headway_runtime.program import Program, ProgramError, load_program
 from headway_runtime.program.load import read_document
 from headway_runtime.proof.padding import prove_padding
 from headway_runtime.proof.rows import independent_rows
-from headway_runtime.proof.samples import gather
+from headway_runtime.proof.samples import gather, realistic
 from headway_runtime.proof.trial import Request
 from headway_runtime.serving.intake import Intake
 from headway_runtime.warmup import refusal, warm
@@ -61,12 +62,13 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
         hand(pod.begins, step)
 
     with torch.inference_mode():
-        warm(program, buckets, progress, begins=begins)
+        material = gather(directory, document, program)
+        warm(program, buckets, progress, inputs_of=partial(realistic, material), begins=begins)
         begins("trying whether requests can share a run")
         warm_seconds = time.monotonic() - loaded
         pod.metrics.warm_seconds.set(warm_seconds)
         layout = independent_rows(program, Layout.of(program), buckets)
-        asked = Request(program, layout, buckets, gather(directory, document, program), (directory, document[1]))
+        asked = Request(program, layout, buckets, material, (directory, document[1]))
         layout, padding = prove_padding(asked, config.batching.padding, warm_seconds=warm_seconds)
         begins("running the golden samples")
         golden = parity.load_golden(directory, config.artifact.program)

@@ -35,6 +35,13 @@ def device_room() -> Room:
     return Room(free, "the free memory of the GPU")
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, of Python, of torch on a CPU or of torch on a GPU."""
+    import torch
+
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def in_use(proc: Path = PROC) -> int:
     """Bytes of memory of its own (no files) that this process has touched."""
     return _field(proc / "self" / "status", "RssAnon") or 0

@@ -5,6 +5,7 @@ Lives on the event loop, except `progress`, `loaded` and `served`, which hand ov
 """
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from headway_api.podconfig import (
     BucketReport,
     ColdConfig,
     KnobsReport,
+    PaddingReport,
     ParityReport,
     Phase,
     Report,
@@ -23,8 +25,10 @@ from headway_api.podconfig import (
 )
 
 from headway_runtime import knobs
+from headway_runtime.batching.costs import CostModel
 from headway_runtime.batching.engine import Engine, Outcome, RunRecord
 from headway_runtime.batching.layout import Layout
+from headway_runtime.batching.target import Within
 from headway_runtime.buckets import Buckets
 from headway_runtime.errors import NotServingError
 from headway_runtime.logs import log
@@ -33,21 +37,37 @@ from headway_runtime.origin import Origin
 from headway_runtime.serving.intake import Intake
 
 RECENT_SECONDS = 60.0
+LONGEST_STEP = 600.0  # seconds: a bucket or a trial before the pod is ready that takes longer has failed
 STUCK_SECONDS = 120.0  # no run takes this long and 20 times its bucket's measured cost, unless the device hangs
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A loaded program, ready to serve."""
+    """A loaded program, ready to serve. `cost` is what its runs take, as measured while warming; `padding` what was
+    found of each dimension.
+    """
 
     engine: Engine
     layout: Layout
     intake: Intake
     buckets: Buckets
+    cost: CostModel | None = None
+    padding: tuple[PaddingReport, ...] = ()
 
     def largest_batch(self) -> int:
         """The largest warmed batch, in rows; 1 when requests run one at a time."""
         return 1 if self.layout.batch is None else self.buckets.largest(self.layout.batch)
+
+    def bounds(self) -> knobs.Bounds:
+        """What of the knobs it can honour."""
+        sizes = [self.buckets.sizes[name] for name in self.layout.padded]
+        return knobs.Bounds(
+            self.largest_batch(),
+            self.layout.reason,
+            self.cost,
+            least=tuple(known[0] for known in sizes),
+            most=tuple(known[-1] for known in sizes),
+        )
 
 
 class Pod:
@@ -76,6 +96,7 @@ class Pod:
         self._asked: tuple[str, str] | None = None  # text and hash that wait for the model
         self._total = 0
         self._costs: list[BucketCost] = []
+        self._step: tuple[str, float] | None = None  # what the loading thread does, and since when
         metrics.sandbox_complete.set(sandbox is not None and not sandbox.missing)
         metrics.revision.info({"model": config.model, "revision": config.revision})
 
@@ -116,6 +137,19 @@ class Pod:
             self.phase = Phase.WARMING
         self._total = total
 
+    def begins(self, step: str) -> None:
+        """The loading thread begins with `step`, such as `running bucket batch=8`."""
+        self._step = (step, time.monotonic())
+
+    def overdue(self) -> Termination | None:
+        """Why loading has failed, when its present step has taken longer than any may."""
+        if self._step is None or self.model is not None or time.monotonic() - self._step[1] < LONGEST_STEP:
+            return None
+        message = f"{self._step[0]}: not done after {LONGEST_STEP / 60:.0f} minutes; use smaller buckets, or more CPUs"
+        return Termination(
+            reason="WarmUpFailed", message=message, condition="Ready", field="spec.batching.shapeBuckets"
+        )
+
     def warmed(self, cost: BucketCost) -> None:
         """One more bucket was run."""
         self._costs.append(cost)
@@ -150,7 +184,10 @@ class Pod:
     def served(self, outcomes: Sequence[Outcome], record: RunRecord | None) -> None:
         """A run ended, or requests left the line: wake whoever waits for them."""
         for outcome in outcomes:
-            outcome.slot(outcome.result)
+            try:
+                outcome.slot(outcome.result)
+            except Exception as error:  # one request's, of which the others must not suffer
+                log("answer_failed", level="error", error=error)
         if record is not None and self.model is not None:
             self.metrics.ran(self.model.buckets.covering(record.sizes), record.rows, record.seconds)
 
@@ -174,6 +211,7 @@ class Pod:
             sandbox=self.sandbox,
             parity=self.parity,
             buckets=BucketReport(total=self._total, warm=len(self._costs), costs=list(self._costs)),
+            padding=[] if self.model is None else list(self.model.padding),
             knobs=self._knobs,
             failure=self.failure,
             signature=None if self.model is None else self.model.intake.hash(),
@@ -189,8 +227,10 @@ class Pod:
         except knobs.KnobsError as error:
             self.knobs_failed(str(error))
             return
-        settings = knobs.resolve(asked, self.model.largest_batch(), not_batchable=self.model.layout.reason)
-        self.model.engine.apply(settings.limits)
+        settings = knobs.resolve(asked, self.model.bounds())
+        cost, target = self.model.cost, settings.latency_target
+        within = cost if cost is None or target is None else Within(cost, target)
+        self.model.engine.apply(settings.limits, cost=within, non_finite=settings.non_finite)
         self.settings = settings
         self._knobs = KnobsReport(hash=name, effective=settings.effective, clamped=list(settings.clamped))
         self.metrics.knobs.info({"hash": name or ""})

@@ -13,9 +13,11 @@ def cpu_limit(root: Path = _CGROUP) -> float:
     return available if quota is None else min(quota, available)
 
 
-def compute_threads(limit: float) -> int:
-    """Threads for one engine under this CPU limit: at least 1."""
-    return max(1, int(limit))
+def compute_threads(limit: float, instances: int = 1) -> int:
+    """Threads for each of so many engine threads under this CPU limit: at least 1. They are not pinned to processors:
+    under a quota the scheduler knows better than we which is free.
+    """
+    return max(1, int(limit / instances))
 
 
 def limit_threads(threads: int) -> None:

@@ -8,7 +8,6 @@ limits; confine the process while it has one thread; only then import torch (eve
 import argparse
 import os
 import signal
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from pydantic import ValidationError
 from headway_runtime import logs, processors
 from headway_runtime.errors import FatalError
 from headway_runtime.origin import Origin, read_origin
-from headway_runtime.ports import listen
+from headway_runtime.ports import Listeners, listen
 from headway_runtime.sandbox import confine, files_of_this_process
 from headway_runtime.sandbox.limits import forget_the_caller
 from headway_runtime.termination import TerminationLog
@@ -58,10 +57,17 @@ def read_config(path: Path) -> ColdConfig:
 def _serve(arguments: argparse.Namespace, termination: TerminationLog) -> Termination | None:
     config = read_config(arguments.config)
     origin = read_origin(arguments.model)
-    listeners = listen(arguments.host, arguments.port), listen(arguments.host, arguments.admin_port)
-    processors.limit_threads(processors.compute_threads(processors.cpu_limit()))
+    listeners = _listen(arguments)
+    processors.limit_threads(_threads(config))
     report = _confine(arguments, config)
     return _live(arguments, config, origin, report, listeners, termination)
+
+
+def _listen(arguments: argparse.Namespace) -> Listeners:
+    """Raises FatalError `PortTaken`."""
+    host, grpc_port = arguments.host, arguments.grpc_port
+    grpc = listen(host, grpc_port) if grpc_port else None
+    return Listeners(listen(host, arguments.port), listen(host, arguments.admin_port), grpc)
 
 
 def _confine(arguments: argparse.Namespace, config: ColdConfig) -> SandboxReport:
@@ -83,7 +89,7 @@ def _live(
     config: ColdConfig,
     origin: Origin,
     sandbox: SandboxReport,
-    listeners: tuple[socket.socket, socket.socket],
+    listeners: Listeners,
     termination: TerminationLog,
 ) -> Termination | None:
     import asyncio  # what follows imports torch
@@ -95,11 +101,19 @@ def _live(
     from headway_runtime.metrics import Metrics
     from headway_runtime.pod import Pod
 
-    threads = processors.compute_threads(processors.cpu_limit())
-    torch.set_num_threads(threads)
-    logs.log("starting", model=config.model, revision=config.revision, threads=threads, torch=torch.__version__)
+    threads = _threads(config)
+    torch.set_num_threads(threads)  # of every thread that computes
+    logs.log(
+        "starting",
+        model=config.model,
+        revision=config.revision,
+        instances=config.batching.instances,
+        threads=threads,
+        torch=torch.__version__,
+    )
     pod = Pod(config, Metrics(), origin, sandbox=sandbox)
-    options = Options(model=arguments.model, knobs=arguments.knobs, inference=listeners[0], admin=listeners[1])
+    inference, admin, grpc = listeners
+    options = Options(model=arguments.model, knobs=arguments.knobs, inference=inference, admin=admin, grpc=grpc)
 
     async def live() -> tuple[Termination | None, bool]:
         life = Life(pod, options)
@@ -113,6 +127,10 @@ def _live(
         sys.stderr.flush()
         os._exit(0 if failure is None else 1)
     return failure
+
+
+def _threads(config: ColdConfig) -> int:
+    return processors.compute_threads(processors.cpu_limit(), config.batching.instances)
 
 
 def _end(number: int, _: FrameType | None) -> None:
@@ -138,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104 - a pod has only its own
     parser.add_argument("--port", type=int, default=names.INFERENCE_PORT)
     parser.add_argument("--admin-port", type=int, default=names.ADMIN_PORT)
+    parser.add_argument("--grpc-port", type=int, default=0, help="0: gRPC is not served")
     return parser
 
 

@@ -1,40 +1,56 @@
 """Run every bucket once before the pod is ready, and record what each costs: the cost curve.
 
 The first run of a shape pays for allocations and kernel choices, so it is run twice and the second is timed, unless
-the first was already long. Inputs are synthetic: zeros for integers and booleans (a valid index of any table), ones
-for the rest.
+the first was already long. Inputs are those that the caller makes, else synthetic: zeros for integers and booleans (a
+valid index of any table), ones for the rest.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from headway_api.podconfig import BucketCost
 
 from headway_runtime.buckets import Buckets, Sizes
 from headway_runtime.errors import FatalError
+from headway_runtime.memory import out_of_memory
 from headway_runtime.program import Program, TensorSpec
 from headway_runtime.program.datatypes import BY_PROTOCOL
 
 LONG_RUN = 1.0  # seconds: a run this long is timed the first time
 
 
-def warm(program: Program, buckets: Buckets, progress: Callable[[BucketCost], None]) -> None:
-    """Run all combinations, largest first, so that a lack of memory shows at once.
+Inputs = Callable[[Sizes], Sequence[torch.Tensor]]
+"""Makes the inputs of a bucket."""
+
+
+def warm(
+    program: Program,
+    buckets: Buckets,
+    progress: Callable[[BucketCost], None],
+    *,
+    inputs_of: Inputs | None = None,
+    begins: Callable[[str], None] = lambda step: None,
+) -> None:
+    """Run all combinations, largest first, so that a lack of memory shows at once. `begins` hears of each.
 
     Raises FatalError `OutOfMemory` or `WarmUpFailed`, naming the bucket.
     """
     for sizes in buckets.combinations:
+        begins(f"running bucket {describe(sizes)}")
         try:
-            inputs = [
-                synthetic(spec, shape) for spec, shape in zip(program.inputs, program.input_shapes(sizes), strict=True)
-            ]
+            inputs = inputs_of(sizes) if inputs_of is not None else simplest(program, sizes)
             seconds = _timed(program, inputs)
             if seconds < LONG_RUN:
                 seconds = _timed(program, inputs)
         except Exception as error:
             raise refusal(error, "WarmUpFailed", f"running bucket {describe(sizes)}") from error
         progress(BucketCost(sizes=dict(sizes), seconds=round(seconds, 6)))
+
+
+def simplest(program: Program, sizes: Sizes) -> list[torch.Tensor]:
+    """Inputs of the right shapes that any program should take."""
+    return [synthetic(spec, shape) for spec, shape in zip(program.inputs, program.input_shapes(sizes), strict=True)]
 
 
 def synthetic(spec: TensorSpec, shape: tuple[int, ...]) -> torch.Tensor:
@@ -57,12 +73,7 @@ def refusal(error: Exception, reason: str, doing: str) -> FatalError:
     return FatalError(reason, f"{doing}: {type(error).__name__}: {_first_line(error)}")
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out, of Python, of torch on a CPU or of torch on a GPU."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def _timed(program: Program, inputs: list[torch.Tensor]) -> float:
+def _timed(program: Program, inputs: Sequence[torch.Tensor]) -> float:
     """Seconds of one run; fetching the outputs waits for a device that works on by itself."""
     began = time.perf_counter()
     for output in program.run(inputs):

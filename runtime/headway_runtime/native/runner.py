@@ -59,14 +59,22 @@ class Library:
     target: str
     guards: tuple[ex.Expr, ...]
 
-    def open(self, weights: Mapping[str, torch.Tensor], dtypes: tuple[torch.dtype, ...], check: Check) -> NativeMachine:
-        """Open it and give it its weights, by their names in the document; none is copied.
+    def open(
+        self,
+        weights: Mapping[str, torch.Tensor],
+        dtypes: tuple[torch.dtype, ...],
+        check: Check,
+        *,
+        instances: int = 1,
+    ) -> NativeMachine:
+        """Open it and give it its weights, by their names in the document; none is copied. So many runs are possible at
+        a time; one more waits.
 
         Raises ProgramError ``IncompatibleVersion`` when it cannot be opened here, ``UnsafeArtifact`` when it asks for
         weights that the program does not have.
         """
         try:
-            runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(self.file), 1)
+            runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(self.file), instances)
         except RuntimeError as error:
             raise _incompatible(f"the native library cannot be opened here: {_first_line(error)}") from error
         names: Mapping[str, str] = runner.get_constant_names_to_original_fqns()

@@ -11,7 +11,7 @@ import orjson
 import torch
 
 from headway_runtime.batching.layout import Layout, Tensors
-from headway_runtime.buckets import Buckets
+from headway_runtime.buckets import Admission, Buckets
 from headway_runtime.errors import InvalidRequestError
 from headway_runtime.prepare.sizes.expression import Expr
 from headway_runtime.program import Program, ShapeError, TensorSpec
@@ -33,7 +33,8 @@ class Intake:
         self._outputs = {spec.name: position for position, spec in enumerate(program.outputs)}
         self._all = tuple(range(len(program.outputs)))
         self._dtypes = tuple(BY_PROTOCOL[spec.datatype] for spec in program.inputs)
-        self._checked: dict[tuple[int, ...], str | None] = {}
+        self._checked: dict[tuple[int, ...], str | bool] = {}
+        self._splits = layout.batch is not None and _shapes_known(program)
 
     def describe(self) -> dict[str, Any]:
         """The `inputs` and `outputs` of a metadata answer."""
@@ -46,18 +47,26 @@ class Intake:
         """Equal for programs with the same names, datatypes and shapes."""
         return hashlib.sha256(orjson.dumps(self.describe(), option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
+    @property
+    def splits(self) -> bool:
+        """Whether a request of many rows may be computed in parts: rows leave each other alone, and the parts of an
+        output fit together, because no size of it depends on the data.
+        """
+        return self._splits
+
     def request(self, given: Given) -> Request:
         """A checked request. Raises InvalidRequestError: what is wrong, in which input, and what is allowed."""
         if len(given.inputs) != len(self._inputs) or any(name not in given.inputs for name in self._inputs):
             raise self._misnamed(given.inputs)
         inputs = tuple(self._tensor(at, given.inputs[name]) for at, name in enumerate(self._inputs))
-        sizes = self._bind([tensor.shape for tensor in inputs])
+        sizes, alone = self._bind([tensor.shape for tensor in inputs])
         return Request(
             inputs,
             sizes,
             rows=self._layout.rows(sizes),
             bytes=sum(tensor.nbytes for tensor in inputs),
             outputs=self._all if given.outputs is None else self._wanted(given.outputs),
+            alone=alone,
         )
 
     def outputs(self, request: Request, tensors: Tensors) -> tuple[Output, ...]:
@@ -99,41 +108,63 @@ class Intake:
             raise InvalidRequestError(f"output {unknown[:100]!r} is not one of this model's: {_list(self._outputs)}")
         return tuple(self._outputs[name] for name in names)
 
-    def _bind(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
-        """Axis sizes by dimension, within the program's ranges, its guards, and the buckets' ceilings."""
-        rows, padded = self._fill_up(shapes)
+    def _bind(self, shapes: Sequence[Sequence[int]]) -> tuple[dict[str, int], bool]:
+        """Axis sizes by dimension, within the program's ranges, its guards and the buckets; and whether it runs alone,
+        because it is beyond the buckets.
+        """
+        rows, runnable = self._within_a_run(shapes)
         try:
-            sizes = self._program.bind(padded)
+            sizes = self._program.bind(runnable)
         except ShapeError as error:
             raise InvalidRequestError(str(error)) from None
         key = tuple(sizes.values())
-        if key not in self._checked:
+        found = self._checked.get(key)
+        if found is None:
             if len(self._checked) >= _CHECKED:
                 self._checked.clear()
-            self._checked[key] = self._program.check(sizes)
-        broken = self._checked[key]
-        if broken is not None:
-            raise InvalidRequestError(f"these shapes are outside what the program allows: {broken}")
-        for name, size in sizes.items():
-            largest = self._buckets.largest(name)
-            if size > largest:
-                field = f"spec.batching.shapeBuckets.{name}"
-                raise InvalidRequestError(f"{name} is {size}; at most {largest} is admitted, the largest of {field}")
+            found = self._checked[key] = self._admission(sizes)
+        if isinstance(found, str):
+            raise InvalidRequestError(found)
         if self._layout.batch is not None:
             sizes[self._layout.batch] = rows
-        return sizes
+        return sizes, found
 
-    def _fill_up(self, shapes: Sequence[Sequence[int]]) -> tuple[int, Sequence[Sequence[int]]]:
-        """Rows of the request, and its shapes with at least as many rows as the program takes."""
-        axes = self._layout.inputs
+    def _admission(self, sizes: dict[str, int]) -> str | bool:
+        """Why a run of these sizes is refused; or whether it is beyond the buckets."""
+        broken = self._program.check(sizes)
+        if broken is not None:
+            return f"these shapes are outside what the program allows: {broken}"
+        admission = self._buckets.admission(sizes)
+        if admission is not Admission.REFUSED:
+            return admission is Admission.OVERSIZE
+        refusal = self._buckets.refusal(sizes) or "these sizes are not admitted"
+        batch = self._layout.batch
+        if batch is not None and sizes[batch] > self._buckets.largest(batch):
+            return f"{refusal}; it is not split, because the size of an output depends on its data"
+        return refusal
+
+    def _within_a_run(self, shapes: Sequence[Sequence[int]]) -> tuple[int, Sequence[Sequence[int]]]:
+        """Rows of the request, and its shapes with as many rows as one run of it has: at least what the program takes,
+        and no more than the largest bucket where the request may be split.
+        """
+        axes, batch = self._layout.inputs, self._layout.batch
         rows = next((s[a] for s, a in zip(shapes, axes, strict=True) if a is not None and a < len(s)), 1)
-        fewest = self._layout.fewest
-        if rows >= fewest:
+        run = max(rows, self._layout.fewest)
+        if self._splits and batch is not None:
+            run = min(run, max(self._buckets.largest(batch), self._layout.fewest))
+        if run == rows:
             return rows, shapes
         return rows, [
-            s if a is None or len(s) <= a or s[a] != rows else (*s[:a], fewest, *s[a + 1 :])
+            s if a is None or len(s) <= a or s[a] != rows else (*s[:a], run, *s[a + 1 :])
             for s, a in zip(shapes, axes, strict=True)
         ]
+
+
+def _shapes_known(program: Program) -> bool:
+    """Whether no size of an output depends on the data."""
+    known = {dimension.symbol for dimension in program.dimensions.values()}
+    axes = (size for spec in program.outputs for size in spec.shape if isinstance(size, Expr))
+    return all(size.symbols() <= known for size in axes)
 
 
 def _metadata(spec: TensorSpec) -> dict[str, Any]:

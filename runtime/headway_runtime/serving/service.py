@@ -12,6 +12,7 @@ from headway_runtime.batching.policy import Priority, Ticket
 from headway_runtime.errors import RequestError, TooLargeError
 from headway_runtime.knobs import Settings
 from headway_runtime.pod import Model, Pod
+from headway_runtime.serving.splitting import split
 from headway_runtime.serving.values import Call, Given, Reply, Request
 
 
@@ -58,18 +59,27 @@ class Service:
             call.done(Reply(model.intake.outputs(request, model.intake.no_rows(request))))
             return
         _check_size(request, settings)
+        self._submit(model, settings, request, call)
+
+    def _submit(self, model: Model, settings: Settings, request: Request, call: Call) -> None:
+        layout, engine = model.layout, model.engine
         ticket = Ticket(
-            id=next(self._pod.ids),
-            group=model.layout.group_key(request.sizes, request.inputs),
-            rows=request.rows,
-            bytes=request.bytes,
-            arrived=time.monotonic(),
-            deadline=call.deadline,
-            priority=call.priority,
+            next(self._pod.ids),
+            None if request.alone else layout.group_key(request.sizes, request.inputs),
+            request.rows,
+            request.bytes,
+            time.monotonic(),
+            call.deadline,
+            layout.padded_sizes(request.sizes),
+            call.priority,
         )
-        model.engine.submit(
-            Work(ticket, request.inputs, request.sizes, _Waiting(self._pod, model, request, call), call.gone)
-        )
+        slot = _Waiting(self._pod, model, request, call)
+        most = settings.limits.max_batch
+        if request.rows <= most or not model.intake.splits:
+            engine.submit(Work(ticket, request.inputs, request.sizes, slot, call.gone))
+            return
+        parts = split(request, ticket, self._pod.ids, most=most, engine=engine, slot=slot, gone=call.gone)
+        engine.submit(*parts)
 
     async def infer(
         self,

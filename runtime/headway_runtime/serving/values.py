@@ -1,7 +1,7 @@
 """What passes between a protocol and the batcher. Nothing here belongs to one protocol, and nothing waits."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
@@ -24,21 +24,29 @@ Value: TypeAlias = torch.Tensor | BytesArray
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A request as a client wrote it: named inputs, and the names of the outputs it wants (None: all)."""
+    """A request as a client wrote it: named inputs, and the names of the outputs it wants (None: all).
+
+    `classes`: outputs of which it wants the best classes instead of the scores, and how many (`steps.labels`).
+    """
 
     inputs: Mapping[str, Value]
     outputs: tuple[str, ...] | None = None
+    classes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A checked request: inputs in the program's order, axis sizes by dimension, positions of the wanted outputs."""
+    """A checked request: inputs in the program's order, axis sizes by dimension, positions of the wanted outputs.
+
+    `alone`: it is beyond the largest bucket of a dimension other than the batch, and shares a run with nobody.
+    """
 
     inputs: Tensors
     sizes: dict[str, int]
     rows: int
     bytes: int
     outputs: tuple[int, ...]
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +60,15 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a request gets: its outputs, the seconds it waited, and the rows that ran with it."""
+    """What a request gets: its outputs, the seconds it waited, the rows that ran with it, and what else there is to
+    say, as the protocols' `parameters`.
+    """
 
     outputs: tuple[Output, ...]
     queue_seconds: float = 0.0
     batch_rows: int = 0
     cached: bool = False
+    parameters: Mapping[str, int] = field(default_factory=dict)
 
 
 Done = Callable[[Reply | RequestError | None], None]
