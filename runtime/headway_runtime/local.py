@@ -5,33 +5,38 @@ A manifest, when given, is the ModelDeployment that would be applied: its batchi
 there. Its artifact is replaced by the local file.
 """
 
-import json
 import os
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Sequence
+import socket
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from headway_api import names
-from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, ColdVerification, Knobs, Termination
+from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, ColdVerification, Knobs
 from headway_api.podtemplate import Sandbox
 from headway_api.types import Device, DeviceKind, Spec
 from pydantic import ValidationError
 
-from headway_runtime.errors import ServeError
+from headway_runtime.local_process import Child, Interrupted, LocalError, Say
+
+__all__ = [
+    "REVISION",
+    "Child",
+    "Interrupted",
+    "LocalError",
+    "Ports",
+    "environment",
+    "prepare",
+    "read_manifest",
+    "serve",
+    "write_files",
+]
 
 REVISION = "local"
 
 _KEPT = frozenset({"PATH", "LD_LIBRARY_PATH", "HOME", "USER", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"})
 _KEPT_PREFIXES = ("PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "TORCH_", "CUDA_", "NVIDIA_")
-
-
-class LocalError(ServeError):
-    """The file or the manifest cannot be used; the message says why."""
 
 
 def read_manifest(path: Path) -> tuple[str, Spec]:
@@ -81,8 +86,8 @@ def _verification(spec: Spec | None) -> ColdVerification:
     return ColdVerification.model_validate(spec.verification.model_dump(exclude_none=True))
 
 
-def prepare(folder: Path, digest: str | None) -> None:
-    """Run the prepare container's process. Raises LocalError with its refusal."""
+def prepare(folder: Path, digest: str | None, *, say: Say) -> None:
+    """Run the prepare container's process. Raises LocalError with its refusal, Interrupted when a signal ended it."""
     (folder / names.DIGEST_KEY).write_text(digest or "")
     files = {
         "--config": folder / names.CONFIG_KEY,
@@ -90,22 +95,59 @@ def prepare(folder: Path, digest: str | None) -> None:
         "--output": folder / "model",
         "--termination-log": folder / "termination-log",
     }
-    _run("headway_runtime.prepare", files, folder)
+    with Child("headway_runtime.prepare", files, folder, say=say) as child:
+        child.wait()
+        if child.interrupted:
+            raise Interrupted
 
 
-def serve(folder: Path, *, host: str, port: int, admin_port: int) -> None:
-    """Run the serve container's process until it is told to end. Raises LocalError with its refusal."""
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where a local pod listens."""
+
+    host: str
+    inference: int
+    admin: int
+
+    @classmethod
+    def of(cls, host: str, inference: int, admin: int) -> "Ports":
+        """A port of 0 stands for any that is free."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as first, socket.socket(family) as second:
+            for probe in (first, second):
+                probe.bind((host, 0))  # both are held until both are known, or they could be the same
+            inference, admin = inference or first.getsockname()[1], admin or second.getsockname()[1]
+        return cls(host, inference, admin)
+
+    @property
+    def url(self) -> str:
+        """Of inference."""
+        return f"http://{self._authority}:{self.inference}"
+
+    @property
+    def admin_url(self) -> str:
+        """Of the report and the metrics."""
+        return f"http://{self._authority}:{self.admin}"
+
+    @property
+    def _authority(self) -> str:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - where to ask, not to listen
+        return f"[{host}]" if ":" in host else host
+
+
+def serve(folder: Path, ports: Ports, *, say: Say) -> Child:
+    """Start the serve container's process; enter what is returned, and `wait` for it."""
     files: dict[str, Any] = {
         "--config": folder / names.CONFIG_KEY,
         "--knobs": folder / names.KNOBS_KEY,
         "--model": folder / "model",
         "--termination-log": folder / "termination-log",
         "--scratch": folder / "scratch",
-        "--host": host,
-        "--port": port,
-        "--admin-port": admin_port,
+        "--host": ports.host,
+        "--port": ports.inference,
+        "--admin-port": ports.admin,
     }
-    _run("headway_runtime.serve", files, folder, environment())
+    return Child("headway_runtime.serve", files, folder, say=say, environment=environment())
 
 
 def environment() -> dict[str, str]:
@@ -113,34 +155,6 @@ def environment() -> dict[str, str]:
     which a program could read and answer with.
     """
     return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
-
-
-def _run(module: str, options: dict[str, Any], folder: Path, environment: dict[str, str] | None = None) -> None:
-    arguments: Sequence[str] = [str(part) for pair in options.items() for part in pair]
-    (folder / "termination-log").unlink(missing_ok=True)  # each process leaves its own reason
-    # -P: no module from the folder that the user is in, which may be somebody else's, with the model.
-    process = subprocess.Popen([sys.executable, "-P", "-m", module, *arguments], env=environment)
-
-    def pass_on(number: int, _: FrameType | None) -> None:
-        if number != signal.SIGINT:  # the terminal has sent that one to both
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        code = process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if code != 0:
-        raise LocalError(_refusal(folder / "termination-log", f"{module} ended with code {code}"))
-
-
-def _refusal(file: Path, otherwise: str) -> str:
-    try:
-        refusal = Termination.model_validate(json.loads(file.read_text()))
-    except (OSError, ValueError):
-        return otherwise
-    return f"{refusal.condition or 'Ready'}=False/{refusal.reason}: {refusal.message}"
 
 
 def _name(artifact: Path) -> str:

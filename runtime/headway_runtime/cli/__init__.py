@@ -2,6 +2,7 @@
 
 import typer
 
+from headway_runtime.cli.bench import bench
 from headway_runtime.cli.compile import compile_program
 from headway_runtime.cli.export import export
 from headway_runtime.cli.inspect import inspect
@@ -11,7 +12,7 @@ from headway_runtime.cli.sign import sign
 from headway_runtime.cli.verify import verify
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Work with exported PyTorch programs (.pt2).")
-for command in (export, inspect, serve, keygen, sign, verify):
+for command in (export, inspect, serve, bench, keygen, sign, verify):
     app.command()(command)
 app.command("compile")(compile_program)
 

@@ -13,27 +13,38 @@ from headway_runtime.cli.arguments import File
 def serve(
     file: File,
     manifest: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="a ModelDeployment, for its batching fields")
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="a ModelDeployment, for its batching fields"),
     ] = None,
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="inference")] = INFERENCE_PORT,
-    admin_port: Annotated[int, typer.Option(help="report and metrics")] = ADMIN_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="inference; 0: any free one")] = INFERENCE_PORT,
+    admin_port: Annotated[int, typer.Option(min=0, max=65535, help="report and metrics; 0: any free one")] = ADMIN_PORT,
+    logs: Annotated[bool, typer.Option("--logs", help="show the pod's log, JSON lines, as in a cluster")] = False,
 ) -> None:
-    """Serve a program with exactly the code of a pod, prepare step included. Ctrl-C ends it."""
-    from headway_runtime import local
+    """Serve a program on this machine, with exactly the code of a pod.
 
-    with tempfile.TemporaryDirectory(prefix="headway-") as name:
+    Prepares, loads and warms it, then says how to ask it. Ctrl-C ends it.
+    """
+    from headway_runtime import local
+    from headway_runtime.cli.serve_progress import Progress
+
+    progress = Progress(logs=logs)
+    with tempfile.TemporaryDirectory(prefix="headway-") as name, progress:
         folder = Path(name)
         try:
             found = local.read_manifest(manifest) if manifest else None
             if found and found[1].artifact.trust:
                 typer.echo("headway: spec.artifact.trust is not checked here; use headway verify", err=True)
             config = local.write_files(folder, file, found)
-            local.prepare(folder, found[1].artifact.digest if found else None)
-            url = f"http://{host}:{port}"
-            typer.echo(f"POST {url}/v2/models/{config.model}/infer   (docs: {url}/docs)", err=True)
-            typer.echo(f"hot knobs: edit {folder / 'knobs.json'}", err=True)
-            local.serve(folder, host=host, port=port, admin_port=admin_port)
+            progress.step(f"preparing {file.name}: inspected, and rewritten without pickle")
+            local.prepare(folder, found[1].artifact.digest if found else None, say=progress.log)
+            ports = local.Ports.of(host, port, admin_port)
+            with local.serve(folder, ports, say=progress.log) as pod:
+                progress.follow(pod, ports, config.model, folder)
+                pod.wait()
+        except local.Interrupted:
+            raise typer.Exit(130) from None
         except local.LocalError as error:
+            progress.clear()
             typer.echo(f"headway: {error}", err=True)
             raise typer.Exit(1) from None

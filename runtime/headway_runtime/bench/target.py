@@ -1,0 +1,138 @@
+"""What is measured: a model at a URL, or a file that is served here for as long as it is measured."""
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headway_api.podconfig import Knobs, Phase, Report, knobs_hash
+
+from headway_runtime import local
+from headway_runtime.bench.connection import Address
+from headway_runtime.bench.errors import BenchError
+from headway_runtime.bench.fetch import address_of, fetch_json
+from headway_runtime.bench.model import ModelInfo, from_metadata, with_inspection
+
+ACKNOWLEDGE_SECONDS = 10.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Target:
+    """A served model. `pid` and `knobs_file` are there when it is served by this process."""
+
+    url: str
+    admin_url: str | None
+    model: ModelInfo
+    pid: int | None = None
+    knobs_file: Path | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def address(self) -> Address:
+        """Of inference."""
+        return address_of(self.url)
+
+    def report(self) -> Report | None:
+        """The pod's own; None when its admin port is not reached."""
+        return None if self.admin_url is None else _report(self.admin_url)
+
+    def cpu_seconds(self) -> float | None:
+        """User and system time that the pod has used; None when it runs elsewhere."""
+        if self.pid is None:
+            return None
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def set_knobs(self, changes: Mapping[str, Any]) -> Report:
+        """Change hot knobs, without a restart, and wait until the pod obeys. Raises BenchError."""
+        assert self.knobs_file is not None
+        knobs = Knobs.model_validate({**json.loads(self.knobs_file.read_text()), **changes})
+        text = knobs.to_json()
+        part = self.knobs_file.with_suffix(".part")
+        part.write_text(text)
+        part.replace(self.knobs_file)
+        latest = time.monotonic() + ACKNOWLEDGE_SECONDS
+        while time.monotonic() < latest:
+            report = self.report()
+            if report is not None and report.knobs.hash == knobs_hash(text):
+                return report
+            time.sleep(0.05)
+        raise BenchError(f"the pod has not acknowledged its knobs in {ACKNOWLEDGE_SECONDS:g} s")
+
+
+def at_url(url: str, *, admin_url: str | None, model: str | None) -> Target:
+    """A model that is served. Without `admin_url`: port 8081 of the same host, if a pod answers there.
+
+    Raises BenchError when nothing answers, or when it is not said, and cannot be known, which model is meant.
+    """
+    base, address = url.rstrip("/"), address_of(url)
+    asked = admin_url or f"http://{address.host}:8081"
+    warnings = []
+    try:
+        report = _report(asked)
+        if model is not None and report.model != model:
+            raise BenchError(f"{asked} is the admin port of model {report.model!r}")
+    except BenchError as error:
+        if admin_url is not None:
+            raise
+        report = None
+        warnings.append(f"no cost curve and no advice: {error}; name the pod's admin port with --admin-url")
+    name = model or (report.model if report else None)
+    if name is None:
+        raise BenchError(f"which model? --model NAME ({warnings[0]})")
+    metadata = fetch_json(f"{base}/v2/models/{name}")
+    info = from_metadata(metadata, _dimensions(report))
+    return Target(base, asked if report else None, info, warnings=warnings)
+
+
+@contextlib.contextmanager
+def served(
+    file: Path, manifest: Path | None, *, say: Callable[[str], None], log: Callable[[str], None]
+) -> Iterator[Target]:
+    """Serve a `.pt2` on free ports of loopback, as `headway serve` does, and end it. Raises BenchError, LocalError."""
+    from headway_runtime.prepare.report import describe
+
+    program_facts = describe(file).facts.get("programs") or [None]
+    with tempfile.TemporaryDirectory(prefix="headway-bench-") as name:
+        folder = Path(name)
+        found = local.read_manifest(manifest) if manifest else None
+        config = local.write_files(folder, file, found)
+        say("preparing")
+        local.prepare(folder, found[1].artifact.digest if found else None, say=log)
+        ports = local.Ports.of("127.0.0.1", 0, 0)
+        with local.serve(folder, ports, say=log) as pod:
+            report = _until_ready(pod, ports.admin_url, say)
+            info = from_metadata(fetch_json(f"{ports.url}/v2/models/{config.model}"), _dimensions(report))
+            chosen = config.artifact.program
+            program = next((p for p in program_facts if p and (p["name"] == chosen if chosen else p["default"])), None)
+            if program is not None:
+                info = with_inspection(info, program)
+            yield Target(ports.url, ports.admin_url, info, pid=pod.pid, knobs_file=folder / "knobs.json")
+
+
+def _until_ready(pod: local.Child, admin_url: str, say: Callable[[str], None]) -> Report:
+    while pod.running:
+        with contextlib.suppress(BenchError):
+            report = _report(admin_url)
+            if report.phase is Phase.READY:
+                return report
+            buckets = report.buckets
+            say(f"warming: {buckets.warm} of {buckets.total} buckets" if buckets.total else "loading")
+        time.sleep(0.1)
+    pod.wait()  # raises its refusal
+    raise local.Interrupted
+
+
+def _report(admin_url: str) -> Report:
+    return Report.model_validate(fetch_json(f"{admin_url.rstrip('/')}/report", seconds=5))
+
+
+def _dimensions(report: Report | None) -> list[str]:
+    """The dimensions of the pod's buckets."""
+    return [] if report is None else list(dict.fromkeys(name for cost in report.buckets.costs for name in cost.sizes))
