@@ -1,8 +1,17 @@
-"""The two ports, bound before the process confines itself: afterwards it can make no socket."""
+"""The ports, bound before the process confines itself: afterwards it can make no socket."""
 
 import socket
+from typing import NamedTuple
 
 from headway_runtime.errors import FatalError
+
+
+class Listeners(NamedTuple):
+    """Bound sockets; None: gRPC is not served."""
+
+    inference: socket.socket
+    admin: socket.socket
+    grpc: socket.socket | None
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -21,13 +21,18 @@ MODEL, REVISION = "encoder", "0a1b2c3d"
 
 @dataclass
 class PodProcess:
-    """A started pod. `url` and `admin` are its two ports, `folder` holds its files."""
+    """A started pod. `url`, `admin` and `grpc` are its ports, `folder` holds its files."""
 
     process: "subprocess.Popen[bytes]"
     folder: Path
     port: int
     admin_port: int
     client: httpx.Client
+    grpc_port: int = 0
+
+    @property
+    def grpc(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
 
     @property
     def url(self) -> str:
@@ -95,7 +100,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def command(folder: Path, model: Path, config: Mapping[str, Any], port: int, admin_port: int) -> list[str]:
+def command(
+    folder: Path, model: Path, config: Mapping[str, Any], port: int, admin_port: int, grpc_port: int = 0
+) -> list[str]:
     """The serve container's command line, with its cold configuration written."""
     cold: dict[str, Any] = {
         "model": MODEL,
@@ -114,6 +121,7 @@ def command(folder: Path, model: Path, config: Mapping[str, Any], port: int, adm
         "--host": "127.0.0.1",
         "--port": port,
         "--admin-port": admin_port,
+        "--grpc-port": grpc_port,
     }
     return [sys.executable, "-m", "headway_runtime.serve", *(str(part) for pair in arguments.items() for part in pair)]
 
@@ -121,13 +129,13 @@ def command(folder: Path, model: Path, config: Mapping[str, Any], port: int, adm
 @contextmanager
 def pod(folder: Path, model: Path, /, **config: Any) -> Iterator[PodProcess]:
     """Start a pod; it is killed at the end if it still runs. `config` overrides the cold configuration."""
-    port, admin_port = free_port(), free_port()
+    port, admin_port, grpc_port = free_port(), free_port(), free_port()
     mount(folder / "knobs", '{"maxWait":"0ms"}')
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command(folder, model, config, port, admin_port), stderr=log)
+        process = subprocess.Popen(command(folder, model, config, port, admin_port, grpc_port), stderr=log)
     try:
         with httpx.Client(timeout=10) as client:
-            yield PodProcess(process, folder, port, admin_port, client)
+            yield PodProcess(process, folder, port, admin_port, client, grpc_port)
     finally:
         if process.poll() is None:
             process.kill()

@@ -1,0 +1,213 @@
+"""One call on one connection: request messages are put together as they arrive, answers leave as windows admit them.
+
+    client: HEADERS, DATA…, END_STREAM        HEADERS, DATA…, HEADERS with the status :pod
+
+The `Receiver` of a call gets its messages, and hears when it is over; it answers by `send` and `finish`, at once or
+later, on the event loop. A call that is refused before its end is answered, then reset: its rest is not read.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from hpack import NeverIndexedHeaderTuple
+
+from headway_runtime.errors import RequestError
+from headway_runtime.protocols.grpc import wire
+from headway_runtime.protocols.grpc.wire import PREFIX, Status, WireError
+
+Header = tuple[bytes, bytes]
+
+ENOUGH_TO_PACK = 1024  # bytes of an answer; fewer are not worth compressing
+
+
+class Receiver(Protocol):
+    """What a method makes of a call. `refused` is why it ends, when that is an error of the request."""
+
+    refused: RequestError | None
+
+    def message(self, message: bytes | memoryview) -> None:
+        """A request message. Raises WireError or RequestError to refuse the call."""
+
+    def half_closed(self) -> None:
+        """The client has sent its last message."""
+
+    def over(self, status: Status | None) -> None:
+        """The call has ended, with this status, or because its client has gone (None). Called once."""
+
+
+class Wire(Protocol):
+    """What a call needs of its connection."""
+
+    def headers(self, stream: int, headers: Sequence[Header], *, end: bool) -> None:
+        """Send headers."""
+
+    def room(self, stream: int) -> int:
+        """Bytes of data that may be sent now, in one frame."""
+
+    def data(self, stream: int, data: memoryview) -> None:
+        """Send data; no more than there is room for."""
+
+    def over(self, exchange: "Exchange", *, unread: bool) -> None:
+        """The call is answered in full; `unread`: its client still sends."""
+
+    def hold(self, size: int) -> None:
+        """So many more bytes wait for the rest of their message. Raises RequestError when that is too much."""
+
+    def revision(self) -> Header:
+        """A header of every answer."""
+
+
+class Exchange:
+    """One call. `id` is the number of its stream, `metadata` its headers."""
+
+    __slots__ = (
+        "_body",
+        "_encoding",
+        "_limit",
+        "_open",
+        "_out",
+        "_size",
+        "_trailers",
+        "_wire",
+        "ended",
+        "gone",
+        "id",
+        "metadata",
+        "receiver",
+    )
+
+    def __init__(self, wire_: Wire, stream: int, metadata: dict[bytes, bytes], limit: int) -> None:
+        """`limit`: bytes of a message, uncompressed."""
+        self.id = stream
+        self.metadata = metadata
+        self.receiver: Receiver | None = None
+        self.gone = False  # over: answered, or left by its client
+        self.ended = False  # the client has sent all of it
+        self._wire = wire_
+        self._limit = limit
+        self._encoding: bytes | None = None
+        self._body = bytearray()  # of the message that is arriving
+        self._size = 0  # bytes of it, with its prefix; 0 while that is not known
+        self._open = False  # the answer's first headers are sent
+        self._out: deque[memoryview] = deque()
+        self._trailers: list[Header] | None = None
+
+    def is_gone(self) -> bool:
+        """The same as `gone`, for the engine's thread."""
+        return self.gone
+
+    def begin(self, receiver: Receiver) -> None:
+        """Hand what arrives to a receiver. Raises WireError."""
+        self.receiver = receiver
+        self._encoding = wire.encoding(self.metadata.get(b"grpc-encoding"))
+
+    def data(self, data: bytes) -> None:
+        """A part of the call's stream of messages. Raises WireError or RequestError."""
+        if self._trailers is not None or self.receiver is None:
+            return
+        if not self._body and len(data) >= PREFIX and len(data) == PREFIX + wire.length(data[:PREFIX], self._limit):
+            self._arrived(memoryview(data))  # a whole message in one frame, as most are
+            return
+        self._wire.hold(len(data))
+        self._body += data
+        while len(self._body) >= PREFIX and self._trailers is None:
+            if not self._size:
+                self._size = PREFIX + wire.length(self._body[:PREFIX], self._limit)
+            if len(self._body) < self._size:
+                return
+            message = bytes(self._body[: self._size])
+            del self._body[: self._size]
+            self._wire.hold(-self._size)
+            self._size = 0
+            self._arrived(memoryview(message))
+
+    def end(self) -> None:
+        """The client has sent all of it. Raises WireError or RequestError."""
+        self.ended = True
+        if self._trailers is not None or self.receiver is None:
+            return
+        if self._body:
+            raise WireError(
+                Status.INVALID_ARGUMENT, f"the call ended within a message, after {len(self._body)} bytes of it"
+            )
+        self.receiver.half_closed()
+
+    def send(self, message: bytes, metadata: Sequence[Header] = ()) -> None:
+        """Answer with a message; compressed, if the client compresses and it is worth it."""
+        if self.gone or self._trailers is not None:
+            return
+        if not self._open:
+            self._open = True
+            self._wire.headers(self.id, [*self._head(), *metadata], end=False)
+        packed = self._encoding if len(message) >= ENOUGH_TO_PACK else None
+        self._out.append(memoryview(wire.framed(message, packed)))
+        self.pump()
+
+    def finish(self, status: Status, message: str = "", metadata: Sequence[Header] = ()) -> None:
+        """End the call. Without a message sent before, it is one frame, which a router can read as a whole."""
+        if self.gone or self._trailers is not None:
+            return
+        self._trailers = [(b"grpc-status", b"%d" % status)]
+        if message:
+            self._trailers.append(NeverIndexedHeaderTuple(b"grpc-message", wire.escaped(message)))
+        self._trailers += metadata
+        self._told(status)
+        self.pump()
+
+    @property
+    def stalled(self) -> bool:
+        """Whether something waits until the client takes it."""
+        return bool(self._out)
+
+    def pump(self) -> None:
+        """Send what the client's windows admit."""
+        while self._out:
+            room = self._wire.room(self.id)
+            if room <= 0:
+                return
+            part = self._out[0]
+            self._wire.data(self.id, part[:room])
+            if len(part) > room:
+                self._out[0] = part[room:]
+            else:
+                self._out.popleft()
+        if self._trailers is not None and not self.gone:
+            headers = self._trailers if self._open else [*self._head(), *self._trailers]
+            self.gone = True
+            self._wire.headers(self.id, headers, end=True)
+            self._release()
+            self._wire.over(self, unread=not self.ended)
+
+    def lose(self) -> None:
+        """The client has taken the call back, or its connection has ended."""
+        if self.gone:
+            return
+        self.gone = True
+        self._release()
+        self._out.clear()
+        if self._trailers is None:
+            self._told(None)
+
+    def _arrived(self, framed: memoryview) -> None:
+        message: bytes | memoryview = framed[PREFIX:]
+        if framed[0]:
+            message = wire.unpacked(message, self._encoding, self._limit)
+        assert self.receiver is not None
+        self.receiver.message(message)
+
+    def _head(self) -> list[Header]:
+        head = [(b":status", b"200"), (b"content-type", b"application/grpc"), self._wire.revision()]
+        if self._encoding is not None:
+            head += [(b"grpc-encoding", self._encoding), (b"grpc-accept-encoding", wire.ENCODINGS)]
+        return head
+
+    def _release(self) -> None:
+        if self._body:
+            self._wire.hold(-len(self._body))
+            self._body.clear()
+
+    def _told(self, status: Status | None) -> None:
+        receiver, self.receiver = self.receiver, None
+        if receiver is not None:
+            receiver.over(status)

@@ -1,0 +1,120 @@
+"""What a pod says of its model, as Triton's and KServe's clients ask: metadata, configuration, statistics, readiness.
+
+Each function makes the answer to one request. Raises RequestError: another model or version, or not loaded yet.
+"""
+
+from headway_api.podconfig import Phase
+
+from headway_runtime.pod import Pod
+from headway_runtime.protocols import oip
+from headway_runtime.protocols.grpc.infer import check
+from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
+
+_BACKEND = "headway"
+_TYPES = {name.removeprefix("TYPE_"): value for name, value in pb.DataType.items()}
+_TYPES["BYTES"] = pb.TYPE_STRING
+_NANOSECONDS = 1e9
+
+
+def server_live(_: Pod, __: pb.ServerLiveRequest) -> pb.ServerLiveResponse:
+    """It answers, so it lives."""
+    return pb.ServerLiveResponse(live=True)
+
+
+def server_ready(pod: Pod, _: pb.ServerReadyRequest) -> pb.ServerReadyResponse:
+    """Whether it serves, and does not drain."""
+    return pb.ServerReadyResponse(ready=pod.ready)
+
+
+def model_ready(pod: Pod, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
+    """The same for its model, by name."""
+    check(pod.config.model, pod.config.revision, request.name, request.version)
+    return pb.ModelReadyResponse(ready=pod.ready)
+
+
+def server_metadata(_: Pod, __: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
+    """As over HTTP."""
+    return pb.ServerMetadataResponse(**oip.server_metadata())
+
+
+def model_metadata(pod: Pod, request: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
+    """Names, datatypes and shapes, with the batch axis."""
+    config = pod.config
+    check(config.model, config.revision, request.name, request.version)
+    loaded, _ = pod.serving()
+    return pb.ModelMetadataResponse(
+        name=config.model, versions=[config.revision], platform=oip.PLATFORM, **loaded.intake.describe()
+    )
+
+
+def model_config(pod: Pod, request: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
+    """Triton's configuration of a model that would be served as this one is."""
+    check(pod.config.model, pod.config.revision, request.name, request.version)
+    loaded, settings = pod.serving()
+    described, batched = loaded.intake.describe(), loaded.layout.batch is not None
+    first = 1 if batched else 0
+    config = pb.ModelConfig(
+        name=pod.config.model,
+        platform=oip.PLATFORM,
+        backend=_BACKEND,
+        max_batch_size=settings.limits.max_batch if batched else 0,
+    )
+    for entry in described["inputs"]:
+        config.input.add(name=entry["name"], data_type=_TYPES[entry["datatype"]], dims=entry["shape"][first:])
+    for entry in described["outputs"]:
+        config.output.add(name=entry["name"], data_type=_TYPES[entry["datatype"]], dims=entry["shape"][first:])
+    if batched:
+        config.dynamic_batching.max_queue_delay_microseconds = round(settings.limits.max_wait * 1e6)
+    return pb.ModelConfigResponse(config=config)
+
+
+def model_statistics(pod: Pod, request: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
+    """Counts and times since the pod began, from the same metrics that Prometheus reads. No name: its model."""
+    config = pod.config
+    check(config.model, config.revision, request.name or config.model, request.version)
+    statistics = pb.InferStatistics(
+        success=_duration(pod, "headway_request_seconds"),
+        fail=pb.StatisticDuration(count=pod.failures),
+        queue=_duration(pod, "headway_queue_seconds"),
+        compute_infer=_duration(pod, "headway_run_seconds"),
+    )
+    return pb.ModelStatisticsResponse(
+        model_stats=[
+            pb.ModelStatistics(
+                name=config.model,
+                version=config.revision,
+                inference_count=int(_sample(pod, "headway_batch_rows_sum")),
+                execution_count=int(_sample(pod, "headway_run_seconds_count")),
+                inference_stats=statistics,
+            )
+        ]
+    )
+
+
+def repository_index(pod: Pod, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
+    """The one model of this pod."""
+    answer = pb.RepositoryIndexResponse()
+    if pod.ready or not request.ready:
+        answer.models.add(
+            name=pod.config.model,
+            version=pod.config.revision,
+            state=_state(pod),
+            reason="" if pod.ready else pod.describe(),
+        )
+    return answer
+
+
+def _state(pod: Pod) -> str:
+    if pod.ready:
+        return "READY"
+    return {Phase.FAILED: "UNAVAILABLE", Phase.DRAINING: "UNLOADING"}.get(pod.phase, "LOADING")
+
+
+def _duration(pod: Pod, histogram: str) -> pb.StatisticDuration:
+    return pb.StatisticDuration(
+        count=int(_sample(pod, f"{histogram}_count")), ns=int(_sample(pod, f"{histogram}_sum") * _NANOSECONDS)
+    )
+
+
+def _sample(pod: Pod, name: str) -> float:
+    return pod.metrics.registry.get_sample_value(name) or 0.0
