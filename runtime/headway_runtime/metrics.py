@@ -1,9 +1,17 @@
-"""Prometheus metrics of a pod. One registry for each process; names start with `headway_`."""
+"""Prometheus metrics of a pod. One registry for each process; names start with `headway_`.
 
-from collections.abc import Mapping, Sequence
+The methods are called on the event loop, once for each request or run; what has no method is set where it is known.
+"""
 
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
+from headway_runtime.batching.policy import Priority
+from headway_runtime.batching.work import RunRecord
 from headway_runtime.warmup import describe
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,19 +36,64 @@ class Metrics:
         self.queue_time = Histogram(
             "headway_queue_seconds",
             "From admission to the start of the run.",
+            ["priority"],
             buckets=_SECONDS,
             registry=registry,
         )
-        self.run_time = Histogram("headway_run_seconds", "One run of the program.", buckets=_SECONDS, registry=registry)
-        self.batch_rows = Histogram("headway_batch_rows", "Rows in one run.", buckets=_ROWS, registry=registry)
         self.rejections = Counter(
             "headway_rejections", "Requests answered with an error, by reason.", ["reason"], registry=registry
         )
-        self.bucket_runs = Counter(
-            "headway_bucket_runs", "Runs by the smallest bucket that holds them.", ["bucket"], registry=registry
+        self.cancelled = Counter(
+            "headway_cancelled", "Requests whose client left before the answer.", registry=registry
         )
         self.waiting = Gauge("headway_queue_rows", "Rows that wait.", registry=registry)
         self.in_flight = Gauge("headway_requests_in_flight", "Requests being answered.", registry=registry)
+        self._add_runs()
+        self._add_cache()
+        self._add_life()
+        registry.register(_GpuMemory())
+        self._by_code: dict[int, Counter] = {}
+        self._by_priority = {level: self.queue_time.labels(level.name.lower()) for level in Priority}
+
+    def _add_runs(self) -> None:
+        registry = self.registry
+        self.run_time = Histogram("headway_run_seconds", "One run of the program.", buckets=_SECONDS, registry=registry)
+        self.busy = Counter("headway_busy_seconds", "Time in runs, of all instances together.", registry=registry)
+        self.instances = Gauge("headway_instances", "Runs that this pod has at a time.", registry=registry)
+        self.batch_rows = Histogram("headway_batch_rows", "Rows in one run.", buckets=_ROWS, registry=registry)
+        self.batch_requests = Counter("headway_run_requests", "Requests that shared the runs.", registry=registry)
+        self.bucket_runs = Counter(
+            "headway_bucket_runs", "Runs by the smallest bucket that holds them.", ["bucket"], registry=registry
+        )
+        self.cells = Counter(
+            "headway_cells",
+            "Positions (rows times padded sizes) that were computed: of requests (real), or added to them (padding).",
+            ["kind"],
+            registry=registry,
+        )
+        self.retries = Counter(
+            "headway_retries", "Runs that failed and were repeated in parts.", ["reason"], registry=registry
+        )
+        self.non_finite = Counter(
+            "headway_non_finite", "Requests whose answer held NaN or infinity.", registry=registry
+        )
+        self._real, self._padding = self.cells.labels("real"), self.cells.labels("padding")
+        self._failed, self._no_memory = self.retries.labels("failed"), self.retries.labels("out_of_memory")
+
+    def _add_cache(self) -> None:
+        registry = self.registry
+        self.cache_requests = Counter(
+            "headway_cache_requests",
+            "Requests by what the response cache did: hit, follow (waited for an equal one), miss.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.cache_evictions = Counter("headway_cache_evictions", "Answers that made room.", registry=registry)
+        self.cache_bytes = Gauge("headway_cache_bytes", "Size of the answers that are kept.", registry=registry)
+        self.cache_entries = Gauge("headway_cache_entries", "Answers that are kept.", registry=registry)
+
+    def _add_life(self) -> None:
+        registry = self.registry
         self.load_seconds = Gauge("headway_load_seconds", "Time to load the program.", registry=registry)
         self.warm_seconds = Gauge("headway_warm_seconds", "Time to warm all buckets.", registry=registry)
         self.bucket_seconds = Gauge(
@@ -60,16 +113,68 @@ class Metrics:
         self.knobs = Info("headway_knobs", "Hash of the knobs file in force.", registry=registry)
         self.revision = Info("headway_revision", "What this pod serves.", registry=registry)
 
+    def answered(self, code: int, seconds: float) -> None:
+        """A request was answered with this HTTP status (gRPC: the corresponding one), `seconds` after its head."""
+        counter = self._by_code.get(code)
+        if counter is None:
+            counter = self._by_code[code] = self.requests.labels(str(code))
+        counter.inc()
+        if code == 200:
+            self.latency.observe(seconds)
+
+    def refused(self, reason: str) -> None:
+        """A request got an error; `reason` is its kind, a word."""
+        self.rejections.labels(reason).inc()
+
+    def left(self) -> None:
+        """A client went away before its answer."""
+        self.cancelled.inc()
+
+    def queued(self, priority: Priority, seconds: float) -> None:
+        """A request waited so long for its run."""
+        self._by_priority[priority].observe(seconds)
+
     def warmed(self, sizes: Mapping[str, int], seconds: float) -> None:
         """A bucket was run while warming."""
         self.bucket_seconds.labels(describe(sizes)).set(seconds)
 
-    def ran(self, bucket: Mapping[str, int], rows: int, seconds: float) -> None:
-        """The program was run."""
+    def ran(self, record: RunRecord, bucket: Mapping[str, int]) -> None:
+        """The program was run; `bucket` is the smallest that holds the run."""
         self.bucket_runs.labels(describe(bucket)).inc()
-        self.batch_rows.observe(rows)
-        self.run_time.observe(seconds)
+        self.batch_rows.observe(record.rows)
+        self.batch_requests.inc(record.requests)
+        self.run_time.observe(record.seconds)
+        self.busy.inc(record.seconds)
+        self._real.inc(record.real_cells)
+        self._padding.inc(record.run_cells - record.real_cells)
+        if record.retried:
+            lacking = min(record.out_of_memory, record.retried)
+            self._no_memory.inc(lacking)
+            self._failed.inc(record.retried - lacking)
+        if record.non_finite:
+            self.non_finite.inc(record.non_finite)
 
     def render(self) -> bytes:
         """The text exposition."""
         return generate_latest(self.registry)
+
+
+class _GpuMemory(Collector):
+    """Memory of this process's GPU, read when asked for; no samples without a GPU."""
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            "headway_gpu_memory_bytes",
+            "GPU memory: allocated (tensors), reserved (by this process), free and total (of the GPU).",
+            labels=["kind"],
+        )
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            free, total = torch.cuda.mem_get_info()
+            for kind, value in (
+                ("allocated", torch.cuda.memory_allocated()),
+                ("reserved", torch.cuda.memory_reserved()),
+                ("free", free),
+                ("total", total),
+            ):
+                family.add_metric([kind], value)
+        yield family

@@ -4,17 +4,21 @@ share.
 Lives on the event loop, except `progress`, `loaded` and `served`, which hand over from the engine thread.
 """
 
+import hashlib
 import itertools
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+import orjson
 from headway_api.podconfig import (
     BucketCost,
     BucketReport,
     ColdConfig,
+    Knobs,
     KnobsReport,
     PaddingReport,
     ParityReport,
@@ -35,6 +39,7 @@ from headway_runtime.logs import log
 from headway_runtime.metrics import Metrics
 from headway_runtime.origin import Origin
 from headway_runtime.serving.intake import Intake
+from headway_runtime.serving.steps.pipeline import Pipeline
 
 RECENT_SECONDS = 60.0
 LONGEST_STEP = 600.0  # seconds: a bucket or a trial before the pod is ready that takes longer has failed
@@ -44,7 +49,7 @@ STUCK_SECONDS = 120.0  # no run takes this long and 20 times its bucket's measur
 @dataclass(frozen=True, slots=True)
 class Model:
     """A loaded program, ready to serve. `cost` is what its runs take, as measured while warming; `padding` what was
-    found of each dimension.
+    found of each dimension; `pipeline` its steps around the program.
     """
 
     engine: Engine
@@ -53,6 +58,49 @@ class Model:
     buckets: Buckets
     cost: CostModel | None = None
     padding: tuple[PaddingReport, ...] = ()
+    pipeline: Pipeline | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """The `inputs` and `outputs` of a metadata answer: the program's, or what its steps make of them."""
+        return self.intake.describe() if self.pipeline is None else self.pipeline.describe()
+
+    def hash(self) -> str:
+        """Equal for models with the same names, datatypes and shapes."""
+        return hashlib.sha256(orjson.dumps(self.describe(), option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+
+    def obey(self, asked: Knobs) -> knobs.Settings:
+        """Apply these knobs from the next run on; returns what of them it can honour."""
+        settings = knobs.resolve(asked, self.bounds())
+        cost, target = self.cost, settings.latency_target
+        within = cost if cost is None or target is None else Within(cost, target)
+        self.engine.apply(settings.limits, cost=within, non_finite=settings.non_finite)
+        if self.pipeline is not None:
+            self.pipeline.apply(asked, settings)
+        return settings
+
+    def run(self) -> None:
+        """The life of its threads: returns after `stop`. Raises what ended one of them."""
+        if self.pipeline is None:
+            self.engine.run()
+        else:
+            self.pipeline.run()
+
+    def sweep(self) -> None:
+        """Drop what waits in vain, while long runs keep the threads from doing it. On the event loop."""
+        if self.engine.waiting_rows:
+            self.engine.sweep()
+        if self.pipeline is not None:
+            self.pipeline.sweep()
+
+    def stop(self) -> None:
+        """End its threads after their current runs. On the event loop."""
+        self.engine.stop()
+        if self.pipeline is not None:
+            self.pipeline.stop()
+
+    def busy_for(self) -> float:
+        """Seconds that the longest of its current runs has taken so far."""
+        return max(self.engine.busy_for(), 0.0 if self.pipeline is None else self.pipeline.busy_for())
 
     def largest_batch(self) -> int:
         """The largest warmed batch, in rows; 1 when requests run one at a time."""
@@ -99,6 +147,7 @@ class Pod:
         self._step: tuple[str, float] | None = None  # what the loading thread does, and since when
         metrics.sandbox_complete.set(sandbox is not None and not sandbox.missing)
         metrics.revision.info({"model": config.model, "revision": config.revision})
+        metrics.instances.set(config.batching.instances)
 
     @property
     def ready(self) -> bool:
@@ -189,14 +238,14 @@ class Pod:
             except Exception as error:  # one request's, of which the others must not suffer
                 log("answer_failed", level="error", error=error)
         if record is not None and self.model is not None:
-            self.metrics.ran(self.model.buckets.covering(record.sizes), record.rows, record.seconds)
+            self.metrics.ran(record, self.model.buckets.covering(record.sizes))
 
     def stuck(self) -> bool:
         """Whether the current run takes longer than any run can."""
         if self.model is None:
             return False
         slowest = max((cost.seconds for cost in self._costs), default=0.0)
-        return self.model.engine.busy_for() > max(STUCK_SECONDS, 20 * slowest)
+        return self.model.busy_for() > max(STUCK_SECONDS, 20 * slowest)
 
     def report(self) -> Report:
         """What this pod says of itself on the admin port."""
@@ -214,7 +263,7 @@ class Pod:
             padding=[] if self.model is None else list(self.model.padding),
             knobs=self._knobs,
             failure=self.failure,
-            signature=None if self.model is None else self.model.intake.hash(),
+            signature=None if self.model is None else self.model.hash(),
             requests=self.requests,
             failures=self.failures,
         )
@@ -227,11 +276,7 @@ class Pod:
         except knobs.KnobsError as error:
             self.knobs_failed(str(error))
             return
-        settings = knobs.resolve(asked, self.model.bounds())
-        cost, target = self.model.cost, settings.latency_target
-        within = cost if cost is None or target is None else Within(cost, target)
-        self.model.engine.apply(settings.limits, cost=within, non_finite=settings.non_finite)
-        self.settings = settings
+        self.settings = settings = self.model.obey(asked)
         self._knobs = KnobsReport(hash=name, effective=settings.effective, clamped=list(settings.clamped))
         self.metrics.knobs.info({"hash": name or ""})
         log("knobs_applied", hash=name, effective=settings.effective, clamped=[c.message for c in settings.clamped])

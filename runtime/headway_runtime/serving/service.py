@@ -38,14 +38,13 @@ class Service:
         pod, metrics = self._pod, self._pod.metrics
         pod.in_flight -= 1
         if refused is not None:
-            metrics.rejections.labels(refused if isinstance(refused, str) else refused.kind).inc()
+            metrics.refused(refused if isinstance(refused, str) else refused.kind)
         if status is None:
+            metrics.left()
             return
-        metrics.requests.labels(str(status)).inc()
+        metrics.answered(status, time.monotonic() - began)
         pod.requests += 1
         pod.failures += status in (500, 504)
-        if status == 200:
-            metrics.latency.observe(time.monotonic() - began)
 
     def allowed(self) -> float:
         """Seconds that a request may wait, from its first byte. Raises NotServingError."""
@@ -54,6 +53,13 @@ class Service:
     def call(self, given: Given, call: Call) -> None:
         """Answer a request by one call of `call.done`, which may come at once. Raises RequestError instead."""
         model, settings = self._pod.serving()
+        if model.pipeline is None:
+            self._run(model, settings, given, call)
+        else:
+            model.pipeline.call(given, call, self._run)
+
+    def _run(self, model: Model, settings: Settings, given: Given, call: Call) -> None:
+        """Answer what one program is asked."""
         request = model.intake.request(given)
         if request.rows == 0:
             call.done(Reply(model.intake.outputs(request, model.intake.no_rows(request))))
@@ -115,7 +121,7 @@ class _Waiting:
 
     def __call__(self, result: Answer | RequestError | None) -> None:
         if isinstance(result, Answer):
-            self._pod.metrics.queue_time.observe(result.waited)
+            self._pod.metrics.queued(self._call.priority, result.waited)
             outputs = self._model.intake.outputs(self._request, result.outputs)
             self._call.done(Reply(outputs, result.waited, result.batch_rows))
         else:
