@@ -38,47 +38,34 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
 
     Raises FatalError: the program, a bucket, a dimension or the device cannot be honoured, or memory ran out.
     """
-    config = pod.config
-    device = _device(config)
     began = time.monotonic()
-    document = _document(config, directory)
-    program = _program(config, directory, document, "cpu")
-    buckets = resolve_buckets(program, config.batching.shape_buckets)
-    _check(config, document[1], program, buckets)
-    if device != "cpu":
-        program = _program(config, directory, document, device)
-    loaded = time.monotonic()
-    pod.metrics.load_seconds.set(loaded - began)
-    log("program_loaded", seconds=round(loaded - began, 3), buckets=len(buckets.combinations), batch=program.batch)
+    name, document = _document(directory, pod.config.artifact.program)
+    others = {
+        other: _program(pod.config, directory, _document(directory, other), own=False)
+        for other in programs_of(name, document)
+        if other != name
+    }
+    program = _program(pod.config, directory, (name, document), own=True)
+    asked = pod.config.batching.shape_buckets or {}
+    buckets = resolve_buckets(program, for_program(asked, program, beside=others.values()))
+    pod.metrics.load_seconds.set(time.monotonic() - began)
     hand(pod.warming, len(buckets.combinations))
+    opened = _Opened(name, document, program, buckets, directory)
+    model = _warmed(pod, opened, deliver, hand, instances=pod.config.batching.instances)
 
-    costs: list[BucketCost] = []
+    def serve_only(outcomes: Sequence[Outcome], record: RunRecord | None) -> None:
+        hand(pod.served, outcomes, None)
 
-    def progress(cost: BucketCost) -> None:
-        costs.append(cost)
-        hand(pod.warmed, cost)
+    def load_stage(other: str) -> Stage:
+        known = for_program(asked, others[other])
+        opened = _Opened(
+            other, _document(directory, other)[1], others[other], resolve_buckets(others[other], known), directory
+        )
+        return Stage(other, others[other], _warmed(pod, opened, serve_only, hand, instances=1, own=False))
 
-    def begins(step: str) -> None:
-        hand(pod.begins, step)
-
-    with torch.inference_mode():
-        material = gather(directory, document, program)
-        warm(program, buckets, progress, inputs_of=partial(realistic, material), begins=begins)
-        begins("trying whether requests can share a run")
-        warm_seconds = time.monotonic() - loaded
-        pod.metrics.warm_seconds.set(warm_seconds)
-        layout = independent_rows(program, Layout.of(program), buckets)
-        asked = Request(program, layout, buckets, material, (directory, document[1]))
-        layout, padding = prove_padding(asked, config.batching.padding, warm_seconds=warm_seconds)
-        begins("running the golden samples")
-        golden = parity.load_golden(directory, config.artifact.program)
-        verified = parity.verify(program, layout, buckets, golden, config.verification)
-    if verified is not None:
-        hand(pod.verified, verified)
-    cost = CostModel.of(costs, layout.batch, layout.padded)
-    limits = knobs.resolve(Knobs(), knobs.Bounds(largest_batch=1)).limits  # until the pod's own are applied
-    engine = Engine(program, layout, limits, deliver, instances=config.batching.instances, cost=cost)
-    return Model(engine, layout, Intake(program, layout, buckets), buckets, cost, tuple(padding))
+    threads = processors.compute_threads(processors.cpu_limit())
+    pipeline = open_pipeline(directory, document, Stage(name, program, model), load_stage, hand, threads=threads)
+    return replace(model, pipeline=pipeline)
 
 
 def _document(config: ColdConfig, directory: Path) -> Document:

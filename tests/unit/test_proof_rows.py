@@ -72,6 +72,13 @@ class Scaled(nn.Module):
         return x / (1 + x.clamp(0, 1).nan_to_num().amax())
 
 
+class Shared(nn.Module):
+    """Every row gets its part of the whole."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / x.shape[0]
+
+
 class Convolved(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -115,18 +122,22 @@ def test_a_program_that_mixes_rows_runs_one_request_at_a_time(module: type[nn.Mo
     refuses_to_batch(loaded(module(), tmp_path, dtype=torch.float32))
 
 
+def test_a_program_that_counts_its_rows_runs_one_request_at_a_time(tmp_path: Path) -> None:
+    refuses_to_batch(loaded(Shared(), tmp_path, dtype=torch.float32), "how many rows there are")
+
+
 @pytest.mark.parametrize("module", [Counted, Trimmed, Numbered])
 def test_mixed_rows_of_whole_numbers_are_seen_too(module: type[nn.Module], tmp_path: Path) -> None:
     refuses_to_batch(loaded(module(), tmp_path, dtype=torch.int64))
 
 
-def refuses_to_batch(pod: Pod) -> None:
+def refuses_to_batch(pod: Pod, what: str = "the other rows of its batch") -> None:
     assert pod.phase is Phase.READY
     assert pod.model is not None
     pod.knobs_changed('{"maxBatch": 4}', "abc")
     (clamp,) = pod.report().knobs.clamped
     assert (clamp.field, clamp.effective) == ("spec.batching.maxBatch", "1")
-    assert "a row of output output_0 depends on the other rows of its batch" in clamp.message
+    assert f"a row of output output_0 depends on {what}" in clamp.message
     several = torch.ones(3, 3, dtype=torch.float32)
     assert pod.model.layout.group_key({"batch": 3}, (several,)) is None
 

@@ -17,7 +17,7 @@ from headway_api.types import Padding
 from headway_runtime.batching.layout import Layout
 from headway_runtime.logs import log
 from headway_runtime.program import Program
-from headway_runtime.proof.cases import CannotTryError, plan
+from headway_runtime.proof.cases import CannotTryError, Plan, plan
 from headway_runtime.proof.fills import Fill, fill_of, mentions, values
 from headway_runtime.proof.runs import OutOfTimeError, Runs
 from headway_runtime.proof.trial import ChangedError, Request, Trial
@@ -66,8 +66,7 @@ def _report(
         found = plan(asked.program, asked.buckets, runs.batch, name)
         if found is None:
             return None
-        trial = Trial(asked, runs, fills, found)
-        return PaddingReport(dimension=name, verdict=Verdict.PROVEN, message=trial.run(padded))
+        return PaddingReport(dimension=name, verdict=Verdict.PROVEN, message=_tried(asked, runs, fills, found, padded))
     except CannotTryError as error:
         return PaddingReport(dimension=name, verdict=Verdict.UNPROVEN, message=str(error))
     except ChangedError as error:
@@ -77,6 +76,18 @@ def _report(
     except OutOfTimeError:
         message = f"the trials did not end within {runs.seconds:.0f} s; spec.batching.padding: Trusted pads without any"
         return PaddingReport(dimension=name, verdict=Verdict.UNPROVEN, message=message)
+
+
+def _tried(asked: Request, runs: Runs, fills: Sequence[Fill], found: Plan, padded: Sequence[str]) -> str:
+    """What was tried, in words: with the samples, or, when they show nothing, with inputs that are made up."""
+    first: CannotTryError | None = None
+    for source in asked.material.sources():
+        try:
+            return Trial(replace(asked, material=source), runs, fills, found).run(padded)
+        except CannotTryError as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def _impossible(asked: Request, name: str) -> str | None:

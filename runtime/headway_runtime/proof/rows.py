@@ -2,13 +2,14 @@
 clients.
 
 My row is run among copies of itself, and again among quite different companions, in batches of the same size: the same
-kernels then compute it, and its answer must stay the same. A program that fails (it subtracts the mean over the batch,
-sorts it, or turns it round) runs one request at a time. It is a trial by samples, not a proof.
+kernels then compute it, and its answer must stay the same. And it is run alone: how many rows there are must not matter
+beyond rounding. A program that fails (it subtracts the mean over the batch, sorts it, turns it round, or divides by its
+size) runs one request at a time. It is a trial by samples, not a proof.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import nan, prod
+from math import inf, nan, prod
 
 import torch
 
@@ -17,6 +18,9 @@ from headway_runtime.buckets import Buckets, Sizes
 from headway_runtime.logs import log
 from headway_runtime.program import Program, TensorSpec
 from headway_runtime.program.datatypes import BY_PROTOCOL
+from headway_runtime.proof.noise import difference, largest
+from headway_runtime.proof.runs import Answers, Row, Runs, factors, strange
+from headway_runtime.proof.samples import Material
 from headway_runtime.warmup import synthetic
 
 
@@ -40,16 +44,71 @@ def _between(spec: TensorSpec, shape: tuple[int, ...]) -> torch.Tensor:
 TRIALS = (Trial(synthetic, (nan, -1000.0), 1), Trial(_between, (1000.0,), 0))
 
 
-def independent_rows(program: Program, layout: Layout, buckets: Buckets) -> Layout:
+ROWS = 3
+"""Real rows that are tried."""
+APART = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 4e-2, torch.bfloat16: 1.2e-1}
+"""How far answers may lie apart, relative to the largest, when other kernels compute another number of rows."""
+
+
+def independent_rows(program: Program, layout: Layout, buckets: Buckets, material: Material) -> Layout:
     """The layout itself; or, when a row's answer depends on its companions, one that joins no requests, saying why."""
     sizes = _smallest(layout, buckets)
-    for trial in TRIALS if sizes is not None else ():
-        odd = _dependent(program, layout, sizes or {}, trial)
+    if sizes is None:
+        return layout
+    for trial in TRIALS:
+        odd = _dependent(program, layout, sizes, trial)
         if odd is not None:
-            reason = f"a row of output {program.outputs[odd].name} depends on the other rows of its batch"
-            log("rows_depend_on_each_other", level="warning", output=program.outputs[odd].name)
-            return Layout(None, reason, (None,) * len(layout.inputs), (None,) * len(layout.outputs))
+            return _apart(layout, program.outputs[odd].name, "the other rows of its batch")
+    for source in material.sources():
+        odd, what = _dependent_of_real_rows(Runs(program, layout, inf), sizes, source)
+        if odd is not None:
+            return _apart(layout, program.outputs[odd].name, what)
     return layout
+
+
+def _apart(layout: Layout, output: str, what: str) -> Layout:
+    log("rows_depend_on_each_other", level="warning", output=output, on=what)
+    reason = f"a row of output {output} depends on {what}"
+    return Layout(None, reason, (None,) * len(layout.inputs), (None,) * len(layout.outputs))
+
+
+def _dependent_of_real_rows(runs: Runs, sizes: Sizes, material: Material) -> tuple[int | None, str]:
+    """Position of an output whose real rows change with their companions, or with their number, and with which."""
+    program, layout = runs.program, runs.layout
+    count = sizes[runs.batch]
+    rows = [Row(material.row({**sizes, runs.batch: 1}, number), sizes) for number in range(ROWS + 1)]
+    changed: list[int | None] = []
+    for at, row in enumerate(rows[:ROWS]):
+        try:
+            alone, expected = runs.alone(row), runs.alone(row, count)
+            changed.append(_other(alone, expected))
+            for factor in factors(program):
+                others = [strange(program, layout, rows[at + 1], factor)] * (count - 1)
+                for place, joined in ((0, [row, *others]), (count - 1, [*others, row])):
+                    odd = _unlike(expected, runs.together(joined, sizes, None)[place])
+                    if odd is not None:
+                        return odd, "the other rows of its batch"
+        except Exception as error:  # an id that it does not know: the engine repeats such a run row by row
+            log("companions_refused", error_type=type(error).__name__)
+    if changed and None not in changed:  # one row alone may flip by rounding
+        return changed[0], "how many rows there are"
+    return None, ""
+
+
+def _unlike(expected: Answers, found: Answers) -> int | None:
+    for position, (one, other) in enumerate(zip(expected, found, strict=True)):
+        if one.shape != other.shape or not torch.allclose(
+            one.double(), other.double(), rtol=1e-4, atol=1e-6, equal_nan=True
+        ):
+            return position
+    return None
+
+
+def _other(expected: Answers, found: Answers) -> int | None:
+    for position, (one, other) in enumerate(zip(expected, found, strict=True)):
+        if difference(one, other) > APART.get(one.dtype, 0.0) * largest(one):
+            return position
+    return None
 
 
 def _dependent(program: Program, layout: Layout, sizes: Sizes, trial: Trial) -> int | None:

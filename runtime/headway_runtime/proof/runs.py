@@ -5,6 +5,7 @@ cut out again.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import torch
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Sizes
 from headway_runtime.program import Program
+from headway_runtime.program.datatypes import BY_PROTOCOL
 from headway_runtime.program.load import open_values
 from headway_runtime.proof.deciders import Decider, deciders
+from headway_runtime.proof.fills import is_mask
 
 Filler = Callable[[int, tuple[int, ...]], torch.Tensor]
 """What stands around a row: (number of the input, shape) -> a tensor of this shape."""
@@ -96,6 +99,21 @@ class Runs:
                 continue
             mine.append(_cut(tensor.narrow(axis, number, 1), shape).select(axis, 0))
         return [*mine, *(t if at in self.unread else t[number] for at, t in enumerate(scores))]
+
+
+def strange(program: Program, layout: Layout, usual: Row, factor: float) -> Row:
+    """A row that holds what nobody should: its floating-point numbers, masks apart, times a factor such as NaN."""
+    inputs = [
+        tensor * factor if tensor.is_floating_point() and axis is not None and not is_mask(spec) else tensor
+        for spec, tensor, axis in zip(program.inputs, usual.inputs, layout.inputs, strict=True)
+    ]
+    return Row(inputs, usual.sizes)
+
+
+def factors(program: Program) -> tuple[float, ...]:
+    """What makes rows of this program strange; rows of whole numbers only are strange enough by being others."""
+    floats = any(BY_PROTOCOL[spec.datatype].is_floating_point and not is_mask(spec) for spec in program.inputs)
+    return (nan, 1000.0) if floats else (1.0,)
 
 
 def _filled(tensor: torch.Tensor, shape: tuple[int, ...], at: int, filler: Filler | None) -> torch.Tensor:

@@ -6,7 +6,7 @@ masks, normal and uniform numbers for the rest. All of it is a function of the a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,10 @@ class Material:
         if not self.samples:
             return "made-up inputs"
         return "golden samples" if self.golden else "the example inputs"
+
+    def sources(self) -> tuple["Material", ...]:
+        """Itself, and what is made up: samples may be all zeros, and the program fail on what is made up."""
+        return (self, replace(self, samples=())) if self.samples else (self,)
 
     def row(self, sizes: Sizes, number: int, *, world: int = 0) -> list[torch.Tensor]:
         """Inputs of these sizes, one for each ``number``. Inputs without a batch axis are the same in one ``world``."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from headway_runtime.proof.cases import CannotTryError, Case, Plan, cases, vary
 from headway_runtime.proof.compare import Difference, compare, exceeds, hear
 from headway_runtime.proof.fills import Fill, mentions, values
 from headway_runtime.proof.noise import Noise
-from headway_runtime.proof.runs import Answers, Filler, OutOfTimeError, Row, Runs
+from headway_runtime.proof.runs import Answers, Filler, OutOfTimeError, Row, Runs, factors, strange
 from headway_runtime.proof.samples import Material
 
 FEW = 3
@@ -106,16 +105,8 @@ class Trial:
 
     def _strange(self) -> Iterator[Row]:
         """Companions that hold what nobody should: NaN, and a thousand times what is usual; other whole numbers."""
-        floats = [BY_PROTOCOL[spec.datatype].is_floating_point for spec in self.asked.program.inputs]
-        for factor in (nan, 1000.0) if any(floats) else (1.0,):
-            usual = self._companion(5)
-            inputs = [
-                tensor * factor if is_float and not fill.mask and axis is not None else tensor
-                for tensor, is_float, fill, axis in zip(
-                    usual.inputs, floats, self.fills, self.asked.layout.inputs, strict=True
-                )
-            ]
-            yield Row(inputs, usual.sizes)
+        for factor in factors(self.asked.program):
+            yield strange(self.asked.program, self.asked.layout, self._companion(5), factor)
 
     def _hold(self, tried: Sequence[Case], size: int, companion: Row, filler: Filler, how: str) -> None:
         """Every case in a run with a companion, first and last in turn, filled up to `size`. Raises ChangedError."""
