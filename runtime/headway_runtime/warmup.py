@@ -13,6 +13,7 @@ from headway_api.podconfig import BucketCost
 
 from headway_runtime.buckets import Buckets, Sizes
 from headway_runtime.errors import FatalError
+from headway_runtime.logs import log
 from headway_runtime.memory import out_of_memory
 from headway_runtime.program import Program, TensorSpec
 from headway_runtime.program.datatypes import BY_PROTOCOL
@@ -39,13 +40,28 @@ def warm(
     for sizes in buckets.combinations:
         begins(f"running bucket {describe(sizes)}")
         try:
-            inputs = inputs_of(sizes) if inputs_of is not None else simplest(program, sizes)
-            seconds = _timed(program, inputs)
+            inputs, seconds = _first(program, sizes, inputs_of)
             if seconds < LONG_RUN:
                 seconds = _timed(program, inputs)
         except Exception as error:
             raise refusal(error, "WarmUpFailed", f"running bucket {describe(sizes)}") from error
         progress(BucketCost(sizes=dict(sizes), seconds=round(seconds, 6)))
+
+
+def _first(program: Program, sizes: Sizes, inputs_of: Inputs | None) -> tuple[Sequence[torch.Tensor], float]:
+    """Inputs of a bucket that the program takes, and seconds of its first run. The simplest ones where it refuses the
+    caller's: made-up numbers may index a table beyond its end.
+    """
+    if inputs_of is not None:
+        try:
+            inputs = inputs_of(sizes)
+            return inputs, _timed(program, inputs)
+        except Exception as error:
+            if out_of_memory(error):
+                raise
+            log("warm_up_inputs_refused", bucket=dict(sizes), error_type=type(error).__name__)
+    inputs = simplest(program, sizes)
+    return inputs, _timed(program, inputs)
 
 
 def simplest(program: Program, sizes: Sizes) -> list[torch.Tensor]:
