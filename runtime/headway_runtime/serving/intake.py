@@ -3,11 +3,9 @@
 Shapes include the batch axis, and -1 where a size is symbolic.
 """
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import orjson
 import torch
 
 from headway_runtime.batching.layout import Layout, Tensors
@@ -39,13 +37,9 @@ class Intake:
     def describe(self) -> dict[str, Any]:
         """The `inputs` and `outputs` of a metadata answer."""
         return {
-            "inputs": [_metadata(spec) for spec in self._program.inputs],
-            "outputs": [_metadata(spec) for spec in self._program.outputs],
+            "inputs": [metadata(spec) for spec in self._program.inputs],
+            "outputs": [metadata(spec) for spec in self._program.outputs],
         }
-
-    def hash(self) -> str:
-        """Equal for programs with the same names, datatypes and shapes."""
-        return hashlib.sha256(orjson.dumps(self.describe(), option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     @property
     def splits(self) -> bool:
@@ -167,7 +161,8 @@ def _shapes_known(program: Program) -> bool:
     return all(size.symbols() <= known for size in axes)
 
 
-def _metadata(spec: TensorSpec) -> dict[str, Any]:
+def metadata(spec: TensorSpec) -> dict[str, Any]:
+    """A tensor as metadata show it; -1 where its size is symbolic."""
     shape = [-1 if isinstance(size, Expr) else size for size in spec.shape]
     return {"name": spec.name, "datatype": spec.datatype, "shape": shape}
 

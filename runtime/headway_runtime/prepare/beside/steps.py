@@ -8,6 +8,7 @@ fit the programs is asked by ``prepare.wiring``. The same document is read when 
 loads; it has no field that one of the two would read otherwise.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,11 @@ def parse(value: Any) -> Steps:
     if typed(value, dict) == {}:
         raise Refusal("record.form", f"no step; known are {sorted(_STEPS)}")
     return Steps(**fields(value, _STEPS))
+
+
+def of_document(document: Mapping[str, Any]) -> Steps:
+    """The steps of a prepared program, which was inspected; none at all where it declares none."""
+    return parse(document["steps"]) if "steps" in document else Steps()
 
 
 def _text(value: Any) -> Text:

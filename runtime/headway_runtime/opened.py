@@ -1,0 +1,142 @@
+"""One program of the pod: from its prepared document to a model whose buckets are warm and whose padding is proven."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from headway_api.podconfig import BucketCost, ColdConfig, Knobs
+from headway_api.types import DeviceKind
+
+from headway_runtime import knobs, memory, parity
+from headway_runtime.batching.costs import CostModel
+from headway_runtime.batching.engine import Deliver, Engine
+from headway_runtime.batching.layout import Layout
+from headway_runtime.buckets import Buckets
+from headway_runtime.errors import FatalError
+from headway_runtime.fit import check_shapes
+from headway_runtime.logs import log
+from headway_runtime.pod import Model, Pod
+from headway_runtime.program import Program, ProgramError, load_program
+from headway_runtime.program.load import read_document
+from headway_runtime.proof.padding import prove_padding
+from headway_runtime.proof.rows import independent_rows
+from headway_runtime.proof.samples import gather, realistic
+from headway_runtime.proof.trial import Request
+from headway_runtime.serving.intake import Intake
+from headway_runtime.warmup import refusal, warm
+
+Read = tuple[str, dict[str, Any]]
+"""Name and content of a prepared document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A program on the host, before a byte of it ran. `own`: it is the one that the ModelDeployment names, to which
+    `spec.batching.dimensions` and `instances` belong, and whose progress is reported.
+    """
+
+    name: str
+    document: Mapping[str, Any]
+    program: Program
+    directory: Path
+    own: bool
+
+
+def open_program(config: ColdConfig, directory: Path, name: str | None, *, own: bool = True) -> Opened:
+    """`name`: one of several; None: the only one, or the one called `model`. Raises FatalError."""
+    try:
+        found, document = read_document(directory, name)
+    except ProgramError as error:
+        raise _fatal(error) from error
+    return Opened(found, document, _program(config, directory, (found, document), "cpu", own=own), directory, own)
+
+
+def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Callable[..., None]) -> Model:
+    """Hold the program against the memory that is there, warm every bucket, try what may share a run, run the golden
+    samples. Raises FatalError.
+    """
+    config = pod.config
+    device = _device(config)
+    _check(config, opened.document, opened.program, buckets)
+    program = opened.program
+    if device != "cpu":
+        document = (opened.name, dict(opened.document))
+        program = _program(config, opened.directory, document, device, own=opened.own)
+    began = time.monotonic()
+    costs: list[BucketCost] = []
+
+    def progress(cost: BucketCost) -> None:
+        costs.append(cost)
+        if opened.own:
+            hand(pod.warmed, cost)
+
+    def begins(step: str) -> None:
+        hand(pod.begins, step if opened.own else f"program {opened.name}: {step}")
+
+    with torch.inference_mode():
+        material = gather(opened.directory, (opened.name, opened.document), program)
+        warm(program, buckets, progress, inputs_of=partial(realistic, material), begins=begins)
+        warm_seconds = time.monotonic() - began
+        begins("trying whether requests can share a run")
+        layout = independent_rows(program, Layout.of(program), buckets, material)
+        asked = Request(program, layout, buckets, material, (opened.directory, opened.document))
+        layout, padding = prove_padding(asked, config.batching.padding, warm_seconds=warm_seconds)
+        begins("running the golden samples")
+        golden = parity.load_golden(opened.directory, opened.name)
+        verified = parity.verify(program, layout, buckets, golden, config.verification)
+    if opened.own:
+        pod.metrics.warm_seconds.set(warm_seconds)
+        if verified is not None:
+            hand(pod.verified, verified)
+    cost = CostModel.of(costs, layout.batch, layout.padded)
+    limits = knobs.resolve(Knobs(), knobs.Bounds(largest_batch=1)).limits  # until the pod's own are applied
+    instances = config.batching.instances if opened.own else 1
+    engine = Engine(program, layout, limits, deliver, instances=instances, cost=cost)
+    return Model(engine, layout, Intake(program, layout, buckets), buckets, cost, tuple(padding))
+
+
+def _program(
+    config: ColdConfig, directory: Path, read: tuple[str, dict[str, Any]], device: str, *, own: bool
+) -> Program:
+    """The program, its weights mapped (on the processor), or copied to the device."""
+    try:
+        return load_program(
+            directory,
+            dimension_names=(config.batching.dimensions or {}) if own else {},
+            device=device,
+            read=read,
+            instances=config.batching.instances if own else 1,
+        )
+    except ProgramError as error:
+        raise _fatal(error) from error
+    except Exception as error:
+        raise refusal(error, "LoadFailed", f"loading the program {read[0]}") from error
+
+
+def _check(config: ColdConfig, document: Mapping[str, Any], program: Program, buckets: Buckets) -> None:
+    """The shape gate, and from then on a bound on what the process allocates."""
+    on_host = config.device.kind is DeviceKind.CPU
+    room = memory.host_room() if on_host else memory.device_room()
+    try:
+        check_shapes(document, program, buckets, room=room, in_use=memory.in_use() if on_host else 0)
+    except ProgramError as error:
+        raise _fatal(error) from error
+    if on_host:
+        log("allocations_bounded", bytes=memory.bound_allocations(room), of=room.whose)
+
+
+def _fatal(error: ProgramError) -> FatalError:
+    return FatalError(error.reason, error.message, condition=error.condition, field=error.field)
+
+
+def _device(config: ColdConfig) -> str:
+    if config.device.kind is DeviceKind.CPU:
+        return "cpu"
+    if not torch.cuda.is_available():
+        message = "spec.device.kind is gpu, and torch finds none here; check spec.device.resourceName and the image"
+        raise FatalError("DeviceUnavailable", message, condition="Accepted", field="spec.device.kind")
+    return "cuda"
