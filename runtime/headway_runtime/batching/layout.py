@@ -65,7 +65,9 @@ class Layout:
         """Requests with equal keys may share a run. None: this program's requests never share one."""
         if self.batch is None:
             return None
-        apart = tuple([size for name, size in sizes.items() if name != self.batch and name not in self.padded])
+        apart = tuple(  # what is empty is no shorter request: the proof of padding does not speak of it
+            [size if name not in self.padded else not size for name, size in sizes.items() if name != self.batch]
+        )
         if None not in self.inputs:
             return apart
         return apart, tuple([_content(t) for t, axis in zip(inputs, self.inputs, strict=True) if axis is None])

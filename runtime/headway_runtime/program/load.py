@@ -206,7 +206,8 @@ def _spec(item: Mapping[str, Any]) -> TensorSpec:
         raise ProgramError("ArtifactVerified", "UnsupportedProgram", message)
     sizes = (ex.from_json(n) for n in item["shape"])
     shape = tuple(int(e.value) if e.operator == "const" else e for e in sizes)
-    return TensorSpec(item["name"], PROTOCOL[item["dtype"]], shape)
+    size = ex.from_json(item["size"]) if "size" in item else None
+    return TensorSpec(item["name"], PROTOCOL[item["dtype"]], shape, size)
 
 
 def _machine(document: Mapping[str, Any], weights: Mapping[str, torch.Tensor], device: torch.device) -> Machine:

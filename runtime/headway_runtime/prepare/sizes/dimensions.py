@@ -29,12 +29,13 @@ class DimensionError(PrepareError):
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """An input or output. ``datatype`` is the protocol's (FP32, INT64, …); a dynamic axis is an expression over
-    symbols.
+    symbols. ``size`` is of an output that is no tensor but a number computed from sizes: that number.
     """
 
     name: str
     datatype: str
     shape: tuple[int | ex.Expr, ...]
+    size: ex.Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def of_document(document: Mapping[str, Any]) -> tuple[Named, tuple[str | None, s
 def _spec(item: Mapping[str, Any]) -> TensorSpec:
     sizes = (ex.from_json(n) for n in item["shape"])
     shape = tuple(int(e.value) if e.operator == "const" else e for e in sizes)
-    return TensorSpec(item["name"], item["dtype"], shape)
+    return TensorSpec(item["name"], item["dtype"], shape, ex.from_json(item["size"]) if "size" in item else None)
 
 
 def name_dimensions(
@@ -196,6 +197,11 @@ def batch_of(
     ]
     if not first:
         return None, "the first axis of every input is fixed; export with a dynamic batch axis"
+    counted = next(
+        (o.name for o in outputs if o.size is not None and o.size.symbols() & {str(n.value) for n in first}), None
+    )
+    if counted is not None:
+        return None, f"output {counted} is computed from the number of rows, of which each request has its own"
     lacking = next((o.name for o in outputs if not any(isinstance(n, ex.Expr) and n in first for n in o.shape)), None)
     if lacking is None:
         return None, "no dynamic first axis of an input is exactly one axis of every output"
@@ -204,11 +210,15 @@ def batch_of(
 
 def _batch_symbols(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> list[str]:
     first = [n for spec in inputs for n in spec.shape[:1] if isinstance(n, ex.Expr) and n.operator == "symbol"]
+    roots = {symbol for spec in inputs for n in spec.shape if isinstance(n, ex.Expr) for symbol in n.symbols()}
+    numbers = [o.size.symbols() for o in outputs if o.size is not None and o.size.symbols() <= roots]
+    tensors = [o.shape for o in outputs if o.size is None or not o.size.symbols() <= roots]
     found: list[str] = []
     for expr in dict.fromkeys(first):
         symbol = str(expr.value)
-        mentions = [[n for n in o.shape if isinstance(n, ex.Expr) and symbol in n.symbols()] for o in outputs]
-        if outputs and all(axes == [expr] for axes in mentions):
+        mentions = [[n for n in shape if isinstance(n, ex.Expr) and symbol in n.symbols()] for shape in tensors]
+        counted = any(symbol in symbols for symbols in numbers)  # a number of rows: each request has its own
+        if tensors and all(axes == [expr] for axes in mentions) and not counted:
             found.append(symbol)
     return found
 

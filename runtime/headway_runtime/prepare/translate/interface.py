@@ -227,7 +227,11 @@ def _output(
     }.get(member)
     if scalar is not None and "as_name" in value:
         canonical = translation.use(value["as_name"], scalar[0])
-        return [{"value": canonical, "name": name, "dtype": scalar[1], "shape": []}]
+        entry = {"value": canonical, "name": name, "dtype": scalar[1], "shape": []}
+        described = body["sym_int_values"].get(value["as_name"]) if member == "as_sym_int" else None
+        if described is not None and "as_expr" in described:
+            entry["size"] = ex.to_json(symbols.rename(symbolic.parse(described["as_expr"]["expr_str"])))
+        return [entry]
     if member in {"as_none", "as_int", "as_float", "as_bool", "as_string"}:
         return []  # the same for every request
     raise Refusal("graph.signature", f"{member} as an output")
