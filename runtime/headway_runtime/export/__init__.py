@@ -16,5 +16,6 @@ from headway_runtime.export.errors import ExportError
 from headway_runtime.export.facts import Facts
 from headway_runtime.export.model import Exported, export_model
 from headway_runtime.export.sizes import Size
+from headway_runtime.prepare.beside.steps import Image, Labels, Steps, Text
 
-__all__ = ["ExportError", "Exported", "Facts", "Size", "annotate", "export_model"]
+__all__ = ["ExportError", "Exported", "Facts", "Image", "Labels", "Size", "Steps", "Text", "annotate", "export_model"]

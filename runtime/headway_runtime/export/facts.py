@@ -12,6 +12,7 @@ from headway_runtime.agreement import Tolerance
 from headway_runtime.export.errors import ExportError
 from headway_runtime.parity import Sample
 from headway_runtime.prepare.beside import golden, record
+from headway_runtime.prepare.beside.steps import Steps
 from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.program.datatypes import PROTOCOL
@@ -24,6 +25,7 @@ class Facts:
     """``outputs``: names, in order. ``padding``: the value that fills an input up. ``task``: such as
     ``text-classification``. ``labels``: the classes, in order. ``tokenizer``: a ``tokenizer.json``. ``preprocessing``:
     facts for clients, such as ``mean``. ``rtol``, ``atol``: how closely a pod must reproduce the golden samples.
+    ``steps``: what a pod does to a request before the program runs, and to its answer.
     """
 
     outputs: Sequence[str] | None = None
@@ -34,6 +36,7 @@ class Facts:
     preprocessing: Mapping[str, Fact] = field(default_factory=dict)
     rtol: float | None = None
     atol: float | None = None
+    steps: Steps = field(default_factory=Steps)
 
     def tolerance(self) -> Tolerance:
         """For the golden samples."""
@@ -49,6 +52,7 @@ class Facts:
             "labels": list(self.labels),
             "preprocessing": dict(self.preprocessing),
             "tolerance": {name: value for name, value in tolerance.items() if value is not None},
+            "steps": self.steps.document(),
         }
         return {name: value for name, value in fields.items() if value not in (None, {}, [])}
 

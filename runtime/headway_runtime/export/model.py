@@ -18,6 +18,7 @@ from headway_runtime.export.facts import Fact, Facts
 from headway_runtime.export.sizes import Shapes
 from headway_runtime.parity import Sample
 from headway_runtime.prepare.beside import golden, record
+from headway_runtime.prepare.beside.steps import Steps
 from headway_runtime.program import ShapeError
 
 
@@ -51,6 +52,7 @@ def export_model(
     preprocessing: Mapping[str, Fact] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    steps: Steps | None = None,
 ) -> Exported:
     """Export ``module`` (in eval mode) called with keyword arguments, prove it, and save it at ``path``.
 
@@ -60,7 +62,15 @@ def export_model(
     smallest batch and at a larger one, and compared with the module. Raises ExportError, and leaves ``path`` as it was.
     """
     given = Facts(
-        outputs, padding or {}, task, labels, Path(tokenizer) if tokenizer else None, preprocessing or {}, rtol, atol
+        outputs=outputs,
+        padding=padding or {},
+        task=task,
+        labels=labels,
+        tokenizer=Path(tokenizer) if tokenizer else None,
+        preprocessing=preprocessing or {},
+        rtol=rtol,
+        atol=atol,
+        steps=steps or Steps(),
     )
     return export(module, example_inputs, Path(path), dynamic_shapes, given, samples)
 

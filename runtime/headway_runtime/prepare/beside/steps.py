@@ -9,7 +9,8 @@ loads; it has no field that one of the two would read otherwise.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from dataclasses import fields as fields_of
 from typing import Any
 
 from headway_runtime.prepare.beside.fields import fields, listed, name, one_of, real, typed, whole
@@ -94,6 +95,18 @@ class Steps:
     postprocess: str | None = None
     labels: Labels | None = None
 
+    def document(self) -> dict[str, Any]:
+        """As the record holds it; what has its default is left out."""
+        found: dict[str, Any] = {}
+        for step in fields_of(self):
+            value = getattr(self, step.name)
+            if is_dataclass(value):
+                named = {part.name: (getattr(value, part.name), part.default) for part in fields_of(value)}
+                value = {_spelled(key): _json(given) for key, (given, default) in named.items() if given != default}
+            if value is not None:
+                found[step.name] = value
+        return found
+
     @property
     def programs(self) -> tuple[str, ...]:
         """The other programs that run."""
@@ -105,6 +118,14 @@ def parse(value: Any) -> Steps:
     if typed(value, dict) == {}:
         raise Refusal("record.form", f"no step; known are {sorted(_STEPS)}")
     return Steps(**fields(value, _STEPS))
+
+
+def _spelled(key: str) -> str:
+    return {field: spelling for spelling, field in _SPELLING.items()}.get(key, key)
+
+
+def _json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def of_document(document: Mapping[str, Any]) -> Steps:
