@@ -6,7 +6,7 @@ default to powers of two. Beyond the largest of a dimension a request is refused
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import product
 from math import prod
@@ -46,6 +46,11 @@ class Buckets:
     def largest(self, name: str) -> int:
         """The largest bucket of a dimension."""
         return self.sizes[name][-1]
+
+    def without(self, name: str, size: int) -> "Buckets":
+        """The same without one size of a dimension."""
+        sizes = {**self.sizes, name: tuple(n for n in self.sizes[name] if n != size)}
+        return replace(self, sizes=sizes, combinations=tuple(c for c in self.combinations if c[name] != size))
 
     def admission(self, sizes: Sizes) -> Admission:
         """What becomes of a request with these sizes (of some dimensions or of all), which the program allows."""

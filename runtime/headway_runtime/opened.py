@@ -22,6 +22,7 @@ from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
 from headway_runtime.program import Program, ProgramError, load_program
 from headway_runtime.program.load import read_document
+from headway_runtime.proof.ones import admit_ones
 from headway_runtime.proof.padding import prove_padding
 from headway_runtime.proof.rows import independent_rows
 from headway_runtime.proof.samples import gather, realistic
@@ -79,6 +80,10 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
 
     with torch.inference_mode():
         material = gather(opened.directory, (opened.name, opened.document), program)
+        asked_sizes = config.batching.shape_buckets or {}
+        buckets = admit_ones(program, opened.document, buckets, material, asked=asked_sizes)
+        if opened.own:
+            hand(pod.warming, len(buckets.combinations))
         warm(program, buckets, progress, inputs_of=partial(realistic, material), begins=begins)
         warm_seconds = time.monotonic() - began
         begins("trying whether requests can share a run")

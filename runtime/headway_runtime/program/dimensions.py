@@ -3,7 +3,7 @@ names and ranges come from ``prepare.dimensions``. Pure: no tensors.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.sizes import expression as ex
@@ -91,6 +91,12 @@ class Dimensions(Named):
         """Raise ShapeError unless the program may run with inputs of these shapes."""
         if (violated := self.check(self.bind(shapes))) is not None:
             raise ShapeError(violated, input_name="", axis=None)
+
+    def starting_at(self, name: str, value: int) -> "Dimensions":
+        """The same, with this value of its symbol as the least of a dimension."""
+        dimension = self.by_name[name]
+        least = replace(dimension, min=self.axes[dimension.symbol].size_of(value))
+        return replace(self, by_name={**self.by_name, name: least})
 
     def shape(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Shape of an input or output at these sizes; KeyError when it depends on data."""

@@ -85,6 +85,15 @@ class Program:
 
         return tuple(size(axis) for axis in spec.shape)
 
+    def size_of(self, name: str, value: int) -> int:
+        """The size of a dimension at which its symbol has this value."""
+        return self._dimensions.axes[self.dimensions[name].symbol].size_of(value)
+
+    def start_at(self, name: str, value: int) -> None:
+        """Refuse from here on what is smaller, along a dimension, than this value of its symbol makes it."""
+        self._dimensions = self._dimensions.starting_at(name, value)
+        self.dimensions = self._dimensions.by_name
+
     def describe(self, spec: TensorSpec) -> str:
         """Shape in words: ``[batch, sequence]``."""
         return self._dimensions.describe(spec)

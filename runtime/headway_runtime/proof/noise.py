@@ -14,6 +14,8 @@ import torch
 TIMES = 10
 FLOOR = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Relative: about 100 (float16, bfloat16: 4) units in the last place."""
+APART = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 4e-2, torch.bfloat16: 1.2e-1}
+"""Relative: further apart than any rounding."""
 LOUDEST = 100
 """Times the floor: with more noise than that, agreement would say nothing."""
 
@@ -53,6 +55,11 @@ def difference(one: torch.Tensor, other: torch.Tensor) -> float:
     here, there = one.double(), other.double()
     same = (here == there) | (here.isnan() & there.isnan())
     return float(torch.where(same, 0.0, (here - there).abs()).nan_to_num(nan=math.inf).max())
+
+
+def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two answers are others beyond what other kernels, chosen for another number of rows, could make them."""
+    return difference(one, other) > APART.get(one.dtype, 0.0) * largest(one)
 
 
 def largest(tensor: torch.Tensor) -> float:

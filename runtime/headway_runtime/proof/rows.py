@@ -18,7 +18,7 @@ from headway_runtime.buckets import Buckets, Sizes
 from headway_runtime.logs import log
 from headway_runtime.program import Program, TensorSpec
 from headway_runtime.program.datatypes import BY_PROTOCOL
-from headway_runtime.proof.noise import difference, largest
+from headway_runtime.proof.noise import apart
 from headway_runtime.proof.runs import Answers, Row, Runs, factors, strange
 from headway_runtime.proof.samples import Material
 from headway_runtime.warmup import synthetic
@@ -46,8 +46,6 @@ TRIALS = (Trial(synthetic, (nan, -1000.0), 1), Trial(_between, (1000.0,), 0))
 
 ROWS = 3
 """Real rows that are tried."""
-APART = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 4e-2, torch.bfloat16: 1.2e-1}
-"""How far answers may lie apart, relative to the largest, when other kernels compute another number of rows."""
 
 
 def independent_rows(program: Program, layout: Layout, buckets: Buckets, material: Material) -> Layout:
@@ -106,7 +104,7 @@ def _unlike(expected: Answers, found: Answers) -> int | None:
 
 def _other(expected: Answers, found: Answers) -> int | None:
     for position, (one, other) in enumerate(zip(expected, found, strict=True)):
-        if difference(one, other) > APART.get(one.dtype, 0.0) * largest(one):
+        if apart(one, other):
             return position
     return None
 

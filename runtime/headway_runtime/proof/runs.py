@@ -64,21 +64,24 @@ class Runs:
         """The row's answers in a run of its own, or among ``count`` copies of itself."""
         return self.together([row] * count, row.sizes, None)[0]
 
-    def together(self, rows: Sequence[Row], sizes: Sizes, filler: Filler | None) -> list[Answers]:
-        """The answers of all rows in one run, each row filled up to these sizes. Raises what the program raises, and
-        ValueError when an output is smaller than a row needs.
+    def together(
+        self, rows: Sequence[Row], sizes: Sizes, filler: Filler | None, *, fewest: int | None = None
+    ) -> list[Answers]:
+        """The answers of all rows in one run, each row filled up to these sizes, in a batch of ``fewest`` at least (as
+        the layout says). Raises what the program raises, and ValueError when an output is smaller than a row needs.
         """
+        fewest = self.layout.fewest if fewest is None else fewest
         if time.monotonic() > self._deadline:
             raise OutOfTimeError
-        inputs = self._joined(rows, self.program.input_shapes({**sizes, self.batch: 1}), filler)
+        inputs = self._joined(rows, self.program.input_shapes({**sizes, self.batch: 1}), filler, fewest)
         found = [tensor.cpu() for tensor in self.program.run(inputs)]
         scores = [] if self._scores is None else list(self._scores.call(*inputs))
-        total = max(len(rows), self.layout.fewest)
+        total = max(len(rows), fewest)
         self.unread |= {at for at, t in enumerate(scores) if t.dim() == 0 or t.shape[0] != total}
         return [self._parted(found, scores, row, number) for number, row in enumerate(rows)]
 
     def _joined(
-        self, rows: Sequence[Row], shapes: Sequence[tuple[int, ...]], filler: Filler | None
+        self, rows: Sequence[Row], shapes: Sequence[tuple[int, ...]], filler: Filler | None, fewest: int
     ) -> list[torch.Tensor]:
         joined = []
         for at, axis in enumerate(self.layout.inputs):
@@ -86,7 +89,7 @@ class Runs:
                 joined.append(rows[0].inputs[at])
                 continue
             parts = [_filled(row.inputs[at], shapes[at], at, filler) for row in rows]
-            parts += [parts[-1]] * max(0, self.layout.fewest - len(rows))
+            parts += [parts[-1]] * max(0, fewest - len(rows))
             joined.append(torch.cat(parts, dim=axis))
         return joined
 
