@@ -43,6 +43,7 @@ MATRIX: dict[str, dict[str, Any]] = {
     },
     "no-metrics": {"metrics": {"service": False}},
     "service-monitor": SERVICE_MONITOR,
+    "dashboard": {"metrics": {"dashboard": {"enabled": True, "labels": {"grafana_dashboard": "yes"}}}},
 }
 
 
