@@ -90,6 +90,7 @@ class Connection(asyncio.Protocol):
         self._host = host
         self._h2 = H2Connection(_CONFIG)
         self._h2.local_settings = Settings(client=False, initial_values=_SETTINGS)
+        self._h2.max_inbound_frame_size = bounds.MAX_FRAME  # h2 takes neither from settings that it was given
         self._h2.decoder.max_header_list_size = bounds.MAX_HEADER_LIST
         self._transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()

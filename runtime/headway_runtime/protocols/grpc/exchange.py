@@ -14,6 +14,7 @@ from hpack import NeverIndexedHeaderTuple
 
 from headway_runtime.errors import RequestError
 from headway_runtime.protocols.grpc import wire
+from headway_runtime.protocols.grpc.bounds import MAX_UNSENT
 from headway_runtime.protocols.grpc.wire import PREFIX, Status, WireError
 
 Header = tuple[bytes, bytes]
@@ -136,6 +137,10 @@ class Exchange:
     def send(self, message: bytes, metadata: Sequence[Header] = ()) -> None:
         """Answer with a message; compressed, if the client compresses and it is worth it."""
         if self.gone or self._trailers is not None:
+            return
+        if sum(map(len, self._out)) > MAX_UNSENT:
+            self._out.clear()
+            self.finish(Status.RESOURCE_EXHAUSTED, f"{MAX_UNSENT} bytes of answers wait to be read by the client")
             return
         if not self._open:
             self._open = True

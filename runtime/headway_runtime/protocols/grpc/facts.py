@@ -3,6 +3,9 @@
 Each function makes the answer to one request. Raises RequestError: another model or version, or not loaded yet.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from headway_api.podconfig import Phase
 
 from headway_runtime.pod import Pod
@@ -42,8 +45,13 @@ def model_metadata(pod: Pod, request: pb.ModelMetadataRequest) -> pb.ModelMetada
     config = pod.config
     check(config.model, config.revision, request.name, request.version)
     loaded, _ = pod.serving()
+    described = loaded.describe()
     return pb.ModelMetadataResponse(
-        name=config.model, versions=[config.revision], platform=oip.PLATFORM, **loaded.intake.describe()
+        name=config.model,
+        versions=[config.revision],
+        platform=oip.PLATFORM,
+        inputs=[_tensor(entry) for entry in described["inputs"]],
+        outputs=[_tensor(entry) for entry in described["outputs"]],
     )
 
 
@@ -51,7 +59,7 @@ def model_config(pod: Pod, request: pb.ModelConfigRequest) -> pb.ModelConfigResp
     """Triton's configuration of a model that would be served as this one is."""
     check(pod.config.model, pod.config.revision, request.name, request.version)
     loaded, settings = pod.serving()
-    described, batched = loaded.intake.describe(), loaded.layout.batch is not None
+    described, batched = loaded.describe(), loaded.layout.batch is not None
     first = 1 if batched else 0
     config = pb.ModelConfig(
         name=pod.config.model,
@@ -60,9 +68,9 @@ def model_config(pod: Pod, request: pb.ModelConfigRequest) -> pb.ModelConfigResp
         max_batch_size=settings.limits.max_batch if batched else 0,
     )
     for entry in described["inputs"]:
-        config.input.add(name=entry["name"], data_type=_TYPES[entry["datatype"]], dims=entry["shape"][first:])
+        config.input.add(name=entry["name"], data_type=_TYPES[entry["datatype"]], dims=entry["shape"][first:] or [1])
     for entry in described["outputs"]:
-        config.output.add(name=entry["name"], data_type=_TYPES[entry["datatype"]], dims=entry["shape"][first:])
+        config.output.add(name=entry["name"], data_type=_TYPES[entry["datatype"]], dims=entry["shape"][first:] or [1])
     if batched:
         config.dynamic_batching.max_queue_delay_microseconds = round(settings.limits.max_wait * 1e6)
     return pb.ModelConfigResponse(config=config)
@@ -102,6 +110,11 @@ def repository_index(pod: Pod, request: pb.RepositoryIndexRequest) -> pb.Reposit
             reason="" if pod.ready else pod.describe(),
         )
     return answer
+
+
+def _tensor(entry: Mapping[str, Any]) -> pb.ModelMetadataResponse.TensorMetadata:
+    """Without what only JSON says."""
+    return pb.ModelMetadataResponse.TensorMetadata(name=entry["name"], datatype=entry["datatype"], shape=entry["shape"])
 
 
 def _state(pod: Pod) -> str:

@@ -12,11 +12,13 @@ from headway_runtime.protocols.grpc.exchange import Exchange, Receiver
 from headway_runtime.protocols.grpc.health import Health
 from headway_runtime.protocols.grpc.infer import Infer
 from headway_runtime.protocols.grpc.proto import health_pb2, inference_pb2
+from headway_runtime.protocols.grpc.stream import StreamInfer
 from headway_runtime.protocols.grpc.wire import Status, WireError
 from headway_runtime.serving.service import Service
 
 SERVICE = "inference.GRPCInferenceService"
-INFER = f"/{SERVICE}/ModelInfer".encode()
+_INFER = f"/{SERVICE}/ModelInfer".encode()
+_STREAM = f"/{SERVICE}/ModelStreamInfer".encode()
 
 Function = Callable[[Pod, Any], Any]
 
@@ -45,7 +47,7 @@ class Methods:
     def begin(self, exchange: Exchange) -> None:
         """Give a call its receiver. Raises RequestError or WireError to refuse it."""
         path = exchange.metadata[b":path"]
-        if path == INFER:
+        if path == _INFER:
             config = self._pod.config
             call = Infer(self._service, exchange, config.model, config.revision)
             exchange.begin(call)
@@ -56,6 +58,8 @@ class Methods:
     def _receiver(self, exchange: Exchange, path: bytes) -> Receiver:
         if (found := self._simple.get(path)) is not None:
             return Simple(exchange, self._pod, *found)
+        if path == _STREAM:
+            return StreamInfer(self._service, exchange, self._pod.config.model, self._pod.config.revision)
         if path == b"/grpc.health.v1.Health/Watch":
             return self.health.watch(exchange)
         raise WireError(Status.UNIMPLEMENTED, f"{path[:200].decode('latin-1')} is not served here")

@@ -20,7 +20,12 @@ def refuse(exchange: Exchange, error: Exception) -> None:
         exchange.finish(error.status, str(error))
     else:
         log("request_failed", level="error", error=error)
-        exchange.finish(Status.INTERNAL, f"internal error: {type(error).__name__}; the pod's log has more")
+        exchange.finish(Status.INTERNAL, str(hidden(error)))
+
+
+def hidden(error: Exception) -> RequestError:
+    """What a client hears of an error that is none of ours."""
+    return RequestError(f"internal error: {type(error).__name__}; the pod's log has more")
 
 
 def metadata_of(error: RequestError) -> list[Header]:
