@@ -88,6 +88,7 @@ class Metrics:
             ["outcome"],
             registry=registry,
         )
+        self._by_outcome = {name: self.cache_requests.labels(name) for name in ("hit", "follow", "miss")}
         self.cache_evictions = Counter("headway_cache_evictions", "Answers that made room.", registry=registry)
         self.cache_bytes = Gauge("headway_cache_bytes", "Size of the answers that are kept.", registry=registry)
         self.cache_entries = Gauge("headway_cache_entries", "Answers that are kept.", registry=registry)
@@ -153,6 +154,16 @@ class Metrics:
             self._failed.inc(record.retried - lacking)
         if record.non_finite:
             self.non_finite.inc(record.non_finite)
+
+    def cached(self, outcome: str) -> None:
+        """What the response cache did for a request: `hit`, `follow` or `miss`."""
+        self._by_outcome[outcome].inc()
+
+    def cache_holds(self, *, size: int, entries: int, evicted: int) -> None:
+        """The response cache has so many bytes and answers now; `evicted` of them just made room."""
+        self.cache_bytes.set(size)
+        self.cache_entries.set(entries)
+        self.cache_evictions.inc(evicted)
 
     def render(self) -> bytes:
         """The text exposition."""
