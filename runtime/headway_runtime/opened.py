@@ -22,7 +22,7 @@ from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
 from headway_runtime.program import Program, ProgramError, load_program
 from headway_runtime.program.load import read_document
-from headway_runtime.proof.ones import admit_ones
+from headway_runtime.proof.ones import ones_by_answer, ones_by_shape
 from headway_runtime.proof.padding import prove_padding
 from headway_runtime.proof.rows import independent_rows
 from headway_runtime.proof.samples import gather, realistic
@@ -62,8 +62,9 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
     """
     config = pod.config
     device = _device(config)
-    _check(config, opened.document, opened.program, buckets)
-    program = opened.program
+    program, sizes = opened.program, config.batching.shape_buckets or {}
+    buckets = ones_by_shape(program, opened.document, buckets, asked=sizes)
+    _check(config, opened.document, program, buckets)
     if device != "cpu":
         document = (opened.name, dict(opened.document))
         program = _program(config, opened.directory, document, device, own=opened.own)
@@ -80,8 +81,7 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
 
     with torch.inference_mode():
         material = gather(opened.directory, (opened.name, opened.document), program)
-        asked_sizes = config.batching.shape_buckets or {}
-        buckets = admit_ones(program, opened.document, buckets, material, asked=asked_sizes)
+        buckets = ones_by_answer(program, opened.document, buckets, material, asked=sizes)
         if opened.own:
             hand(pod.warming, len(buckets.combinations))
         warm(program, buckets, progress, inputs_of=partial(realistic, material), begins=begins)

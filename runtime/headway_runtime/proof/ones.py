@@ -1,11 +1,12 @@
 """May a size be 1 where export says 2 or more? It writes 2 by itself for every size that it made dynamic (`Dim.AUTO`),
 because it takes 0 and 1 for constants; most programs are as good at 1, and requests of one row are the most usual.
 
-Where the guards hold, the program is run once at 1: it must not fail, its outputs must have the shapes that they are
-declared to have, and one row must be answered as in a batch of two. Else the size starts at 2 after all.
+Where the guards hold, shapes are derived at 1 (`ones_by_shape`, before anything runs), and the program is run once at 1
+(`ones_by_answer`): it must not fail, its outputs must have the shapes that they are declared to have, and one row must
+be answered as in a batch of two. Else the size starts at 2 after all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -13,32 +14,59 @@ from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import FIELD, Buckets, Sizes
 from headway_runtime.errors import FatalError
 from headway_runtime.logs import log
-from headway_runtime.program import Program
+from headway_runtime.program import Program, ProgramError
+from headway_runtime.program.shape_gate import ShapeGate
 from headway_runtime.proof.noise import apart
 from headway_runtime.proof.runs import Row, Runs
 from headway_runtime.proof.samples import Material, realistic
 from headway_runtime.warmup import simplest
 
 AUTO = 2
+Asked = Mapping[str, Sequence[int]]
+"""`spec.batching.shapeBuckets`."""
 
 
-def admit_ones(
+def ones_by_shape(program: Program, document: Mapping[str, Any], buckets: Buckets, *, asked: Asked) -> Buckets:
+    """Let the program take sizes of 1 only where its shapes come out as declared; the buckets without those where they
+    do not. Raises FatalError `BucketOutOfRange` for one that was asked for.
+    """
+
+    def refused(name: str, sizes: Sizes) -> str | None:
+        gate = ShapeGate(document, program)
+        try:
+            gate.measure({**sizes, name: program.size_of(name, AUTO)})
+        except ProgramError:
+            return None  # it is not for the 1
+        try:
+            gate.measure(sizes)
+        except ProgramError as error:
+            return error.message
+        return None
+
+    return _kept(program, document, buckets, asked, refused)
+
+
+def ones_by_answer(
+    program: Program, document: Mapping[str, Any], buckets: Buckets, material: Material, *, asked: Asked
+) -> Buckets:
+    """The same by running it."""
+    return _kept(program, document, buckets, asked, lambda name, sizes: _refused(program, name, sizes, material))
+
+
+def _kept(
     program: Program,
     document: Mapping[str, Any],
     buckets: Buckets,
-    material: Material,
-    *,
-    asked: Mapping[str, Sequence[int]],
+    asked: Asked,
+    refused: Callable[[str, Sizes], str | None],
 ) -> Buckets:
-    """Let the program take sizes of 1 only where it answers them; the buckets without those that it does not.
-    ``asked``: `spec.batching.shapeBuckets`. Raises FatalError `BucketOutOfRange` for one that was asked for.
-    """
+    """``refused``: why the program is another at these sizes, of which the named one is 1."""
     for name, dimension in dict(program.dimensions).items():
         if document["symbols"][dimension.symbol]["min"] != AUTO or dimension.min >= program.size_of(name, AUTO):
             continue
         one = program.size_of(name, 1)
         sizes = _beside(program, buckets, name, one)
-        if sizes is None or (why := _refused(program, name, sizes, material)) is None:
+        if sizes is None or (why := refused(name, sizes)) is None:
             continue
         log("size_of_one_refused", level="warning", dimension=name, size=one, why=why)
         program.start_at(name, AUTO)
