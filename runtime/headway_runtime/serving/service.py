@@ -6,12 +6,14 @@ Lives on the event loop. A call costs no task and no future: the reply comes by 
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 from headway_runtime.batching.engine import Answer, Work
 from headway_runtime.batching.policy import Priority, Ticket
 from headway_runtime.errors import RequestError, TooLargeError
 from headway_runtime.knobs import Settings
 from headway_runtime.pod import Model, Pod
+from headway_runtime.serving.cache import key_of
 from headway_runtime.serving.splitting import split
 from headway_runtime.serving.values import Call, Given, Reply, Request
 
@@ -38,7 +40,7 @@ class Service:
         pod, metrics = self._pod, self._pod.metrics
         pod.in_flight -= 1
         if refused is not None:
-            metrics.refused(refused if isinstance(refused, str) else refused.kind)
+            pod.refused(refused if isinstance(refused, str) else refused.kind)
         if status is None:
             metrics.left()
             return
@@ -52,11 +54,18 @@ class Service:
 
     def call(self, given: Given, call: Call) -> None:
         """Answer a request by one call of `call.done`, which may come at once. Raises RequestError instead."""
-        model, settings = self._pod.serving()
-        if model.pipeline is None:
-            self._run(model, settings, given, call)
+        cache = self._pod.cache
+        if cache.enabled:
+            cache.answer(key_of(given), call, partial(self._compute, given))
         else:
+            self._compute(given, call)
+
+    def _compute(self, given: Given, call: Call) -> None:
+        model, settings = self._pod.serving()
+        if model.pipeline is not None and model.pipeline.touches(given):
             model.pipeline.call(given, call, self._run)
+        else:
+            self._run(model, settings, given, call)
 
     def _run(self, model: Model, settings: Settings, given: Given, call: Call) -> None:
         """Answer what one program is asked."""

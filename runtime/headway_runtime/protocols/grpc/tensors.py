@@ -29,6 +29,7 @@ FIELDS = {
 }
 _LARGEST = 2**40  # of an axis
 _SHARED_MEMORY = "shared_memory_region"
+_CLASSIFICATION = "classification"
 _LENGTH = 4  # bytes before each element of raw BYTES
 
 
@@ -52,11 +53,13 @@ def given(request: pb.ModelInferRequest) -> Given:
             if raw
             else from_contents(name, entry.datatype, shape, entry.contents)
         )
-    return Given(inputs, _wanted(request) if request.outputs else None)
+    return Given(inputs, _wanted(request) if request.outputs else None, _classes(request))
 
 
 def fill(answer: pb.ModelInferResponse, reply: Reply, *, raw: bool) -> None:
     """Write the outputs into an answer."""
+    for key, number in reply.parameters.items():
+        answer.parameters[key].int64_param = number
     raw = raw or any(output.datatype not in FIELDS for output in reply.outputs)
     for output in reply.outputs:
         entry = answer.outputs.add(name=output.name, datatype=output.datatype, shape=output.value.shape)
@@ -156,6 +159,19 @@ def _split(name: str, data: bytes, count: int) -> tuple[bytes, ...]:
             f"{len(data)} bytes do not hold exactly those"
         )
     return tuple(items)
+
+
+def _classes(request: pb.ModelInferRequest) -> dict[str, int]:
+    """Outputs of which the best classes are wanted, and how many: Triton's classification extension."""
+    found: dict[str, int] = {}
+    for entry in request.outputs:
+        if _CLASSIFICATION in entry.parameters:
+            parameter = entry.parameters[_CLASSIFICATION]
+            most = parameter.int64_param or parameter.uint64_param
+            if most < 1:
+                raise InvalidRequestError(f"output {entry.name[:100]!r}: 'classification' must be a number of classes")
+            found[entry.name] = most
+    return found
 
 
 def _wanted(request: pb.ModelInferRequest) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ class LabelsStep:
 
     def __init__(self, declared: Labels | None, names: Sequence[str], outputs: Sequence[str]) -> None:
         self._declared = declared
-        self._names = tuple(name.encode() for name in names)
+        self.names = tuple(name.encode() for name in names)
         self._outputs = tuple(outputs)
         self._all = (*self._outputs, *((declared.label, declared.score) if declared else ()))
 
@@ -71,7 +71,7 @@ class LabelsStep:
         if declared.softmax:
             scores = scores.softmax(-1)
         best = scores.topk(declared.top, dim=-1)
-        names = tuple(self._names[at] for at in best.indices.reshape(-1).tolist())
+        names = tuple(self.names[at] for at in best.indices.reshape(-1).tolist())
         return (
             Output(declared.label, "BYTES", BytesArray(tuple(best.indices.shape), names)),
             Output(declared.score, "FP32", best.values),
@@ -82,7 +82,7 @@ class LabelsStep:
         if not scores.dim():
             raise InvalidRequestError(f"output {output.name!r} is one number and has no classes")
         best = scores.topk(min(most, scores.shape[-1]), dim=-1)
-        labels = self._names if len(self._names) == scores.shape[-1] else ()
+        labels = self.names if len(self.names) == scores.shape[-1] else ()
         pairs = zip(best.values.reshape(-1).tolist(), best.indices.reshape(-1).tolist(), strict=True)
         items = tuple(_spelled(value, at, labels) for value, at in pairs)
         return Output(output.name, "BYTES", BytesArray(tuple(best.indices.shape), items))

@@ -27,14 +27,12 @@ def open_pipeline(
     hand: Hand,
     *,
     threads: int,
-) -> Pipeline | None:
-    """The steps that a prepared program declares; None when it has neither steps nor labels.
+) -> Pipeline:
+    """The steps that a prepared program declares, which may be none.
 
     `load_stage` opens and warms another program of the archive. Raises FatalError.
     """
     facts = document.get("facts", {})
-    if "steps" not in document and not facts.get("labels"):
-        return None
     steps = of_document(document)
     stages = tuple(main if name == main.name else load_stage(name) for name in chain(main.name, steps))
     inputs = _requested(stages)

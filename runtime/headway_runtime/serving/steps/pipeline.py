@@ -66,6 +66,10 @@ class Pipeline:
         """The other programs that run."""
         return tuple(stage for stage in self.chain if stage is not self.main)
 
+    def touches(self, given: Given) -> bool:
+        """Whether there is anything to do for this request beside running the program."""
+        return len(self.chain) > 1 or self.labels.wants(given) or self.text is not None or self.image is not None
+
     def call(self, given: Given, call: Call, run: Run) -> None:
         """Answer a request by one call of `call.done`. Raises RequestError instead."""
         self._check(given)

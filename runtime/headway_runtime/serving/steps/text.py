@@ -149,7 +149,7 @@ class TextStep:
                 raise InvalidRequestError(
                     f"{where}: {length} tokens; at most {self.lengths.longest} are taken ({self.lengths.why})"
                 )
-            if not self.lengths.fitting[length]:
+            if not length or not self.lengths.fitting[length]:
                 where = f"input {self.declared.input!r}, text {row}"
                 raise InvalidRequestError(f"{where}: the program takes no text of {length} tokens")
         return tokens
