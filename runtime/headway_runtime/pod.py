@@ -23,6 +23,7 @@ from headway_api.podconfig import (
     PaddingReport,
     ParityReport,
     Phase,
+    Recommendation,
     Report,
     SandboxReport,
     Termination,
@@ -34,15 +35,18 @@ from headway_runtime.batching.engine import Engine, Outcome, RunRecord
 from headway_runtime.batching.layout import Layout
 from headway_runtime.batching.target import Within
 from headway_runtime.buckets import Buckets
-from headway_runtime.errors import NotServingError
+from headway_runtime.errors import DeadlineExceededError, NotServingError, QueueFullError
 from headway_runtime.logs import log
 from headway_runtime.metrics import Metrics
 from headway_runtime.origin import Origin
+from headway_runtime.serving.cache import ResponseCache
 from headway_runtime.serving.intake import Intake
 from headway_runtime.serving.steps.pipeline import Pipeline
+from headway_runtime.watch import Watch
 
 RECENT_SECONDS = 60.0
 LONGEST_STEP = 600.0  # seconds: a bucket or a trial before the pod is ready that takes longer has failed
+_OVERLOAD = frozenset({QueueFullError.kind, DeadlineExceededError.kind})
 STUCK_SECONDS = 120.0  # no run takes this long and 20 times its bucket's measured cost, unless the device hangs
 
 
@@ -71,12 +75,16 @@ class Model:
     def obey(self, asked: Knobs) -> knobs.Settings:
         """Apply these knobs from the next run on; returns what of them it can honour."""
         settings = knobs.resolve(asked, self.bounds())
-        cost, target = self.cost, settings.latency_target
-        within = cost if cost is None or target is None else Within(cost, target)
-        self.engine.apply(settings.limits, cost=within, non_finite=settings.non_finite)
+        self.run_by(settings, self.cost)
         if self.pipeline is not None:
             self.pipeline.apply(asked, settings)
         return settings
+
+    def run_by(self, settings: knobs.Settings, cost: CostModel | None) -> None:
+        """Choose the next runs by these knobs and this cost."""
+        target = settings.latency_target
+        within = cost if cost is None or target is None else Within(cost, target)
+        self.engine.apply(settings.limits, cost=within, non_finite=settings.non_finite)
 
     def run(self) -> None:
         """The life of its threads: returns after `stop`. Raises what ended one of them."""
@@ -140,6 +148,8 @@ class Pod:
         self.failures = 0
         self.arrivals: deque[float] = deque(maxlen=16)  # time.monotonic() of the latest requests
         self.ids = itertools.count()
+        self.cache = ResponseCache(0, metrics)
+        self.watch: Watch | None = None  # once it is ready
         self._knobs = KnobsReport()
         self._asked: tuple[str, str] | None = None  # text and hash that wait for the model
         self._total = 0
@@ -213,6 +223,9 @@ class Pod:
     def install(self, model: Model) -> None:
         """Every bucket is warm: obey the newest knobs, or the defaults until there are any, and be ready."""
         self.model = model
+        self.watch = Watch(
+            model.layout, model.buckets, model.cost, instances=model.engine.instances, began=time.monotonic()
+        )
         self._apply("{}", None)
         if self._asked is not None:
             self._apply(*self._asked)
@@ -237,8 +250,17 @@ class Pod:
                 outcome.slot(outcome.result)
             except Exception as error:  # one request's, of which the others must not suffer
                 log("answer_failed", level="error", error=error)
-        if record is not None and self.model is not None:
-            self.metrics.ran(record, self.model.buckets.covering(record.sizes))
+        if record is None or self.model is None or self.watch is None:
+            return
+        self.metrics.ran(record, self.model.buckets.covering(record.sizes))
+        if self.watch.ran(outcomes, record, time.monotonic()) and self.settings is not None:
+            self.model.run_by(self.settings, self.watch.cost)
+
+    def refused(self, kind: str) -> None:
+        """A request was answered with an error of this kind."""
+        self.metrics.refused(kind)
+        if self.watch is not None and kind in _OVERLOAD:
+            self.watch.refused(time.monotonic())
 
     def stuck(self) -> bool:
         """Whether the current run takes longer than any run can."""
@@ -261,12 +283,18 @@ class Pod:
             parity=self.parity,
             buckets=BucketReport(total=self._total, warm=len(self._costs), costs=list(self._costs)),
             padding=[] if self.model is None else list(self.model.padding),
+            recommendation=self._recommendation(),
             knobs=self._knobs,
             failure=self.failure,
             signature=None if self.model is None else self.model.hash(),
             requests=self.requests,
             failures=self.failures,
         )
+
+    def _recommendation(self) -> Recommendation | None:
+        if self.watch is None or self.settings is None:
+            return None
+        return self.watch.recommendation(self.settings.limits, time.monotonic())
 
     def _apply(self, text: str, name: str | None) -> None:
         """Obey a knobs file from the next run on, and acknowledge it; a bad one changes nothing."""
@@ -277,6 +305,7 @@ class Pod:
             self.knobs_failed(str(error))
             return
         self.settings = settings = self.model.obey(asked)
+        self.cache.resize(settings.cache_bytes)
         self._knobs = KnobsReport(hash=name, effective=settings.effective, clamped=list(settings.clamped))
         self.metrics.knobs.info({"hash": name or ""})
         log("knobs_applied", hash=name, effective=settings.effective, clamped=[c.message for c in settings.clamped])

@@ -1,0 +1,59 @@
+"""What the runs of a serving pod teach it: the costs they really have, and what the load says of the knobs.
+
+Fed on the event loop, once for each run.
+"""
+
+from collections.abc import Sequence
+
+from headway_api.podconfig import Recommendation
+
+from headway_runtime.advice import recommend
+from headway_runtime.batching.costs import CostModel, Observed
+from headway_runtime.batching.engine import Answer, Outcome, RunRecord
+from headway_runtime.batching.layout import Layout
+from headway_runtime.batching.policy import Limits
+from headway_runtime.buckets import Buckets
+from headway_runtime.recent import Recent
+
+RECOST_SECONDS = 10.0
+
+
+class Watch:
+    """`cost` is what runs take as observed so far; it changes by replacement. `began` is when the pod was ready."""
+
+    def __init__(
+        self, layout: Layout, buckets: Buckets, cost: CostModel | None, *, instances: int, began: float
+    ) -> None:
+        self.cost = cost
+        self._layout = layout
+        self._batches = (1,) if layout.batch is None else buckets.sizes[layout.batch]
+        self._instances = instances
+        self._observed = None if cost is None else Observed(cost)
+        self._recent = Recent(layout.batch, layout.padded, began=began)
+        self._next = began + RECOST_SECONDS
+
+    def ran(self, outcomes: Sequence[Outcome], record: RunRecord, now: float) -> bool:
+        """A run ended. Returns whether `cost` is another one now."""
+        waits = [outcome.result.waited for outcome in outcomes if isinstance(outcome.result, Answer)]
+        self._recent.ran(record, waits, now)
+        if self._observed is None or record.retried or not waits:
+            return False
+        layout = self._layout
+        rows = 1 if layout.batch is None else record.sizes[layout.batch]
+        self._observed.ran(rows, layout.padded_sizes(record.sizes), record.seconds)
+        if now < self._next:
+            return False
+        self._next = now + RECOST_SECONDS
+        self.cost = self._observed.corrected()
+        return True
+
+    def refused(self, now: float) -> None:
+        """A request found no room in line, or ran out of time there."""
+        self._recent.refused(now)
+
+    def recommendation(self, limits: Limits, now: float) -> Recommendation | None:
+        """What to set, and why; None when too little was seen."""
+        window = self._recent.window(
+            now, limits=limits, batches=self._batches, instances=self._instances, cost=self.cost
+        )
+        return recommend(window)
