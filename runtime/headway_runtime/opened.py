@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from headway_api.podconfig import BucketCost, ColdConfig, Knobs
-from headway_api.types import DeviceKind
+from headway_api.types import DeviceKind, Oversize
 
 from headway_runtime import knobs, memory, parity
 from headway_runtime.batching.costs import CostModel
@@ -17,7 +17,7 @@ from headway_runtime.batching.engine import Deliver, Engine
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Buckets
 from headway_runtime.errors import FatalError
-from headway_runtime.fit import check_shapes
+from headway_runtime.fit import ceilings, check_shapes
 from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
 from headway_runtime.program import Program, ProgramError, load_program
@@ -64,7 +64,7 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
     device = _device(config)
     program, sizes = opened.program, config.batching.shape_buckets or {}
     buckets = ones_by_shape(program, opened.document, buckets, asked=sizes)
-    _check(config, opened.document, program, buckets)
+    buckets = _check(config, opened.document, program, buckets)
     if device != "cpu":
         document = (opened.name, dict(opened.document))
         program = _program(config, opened.directory, document, device, own=opened.own)
@@ -122,16 +122,22 @@ def _program(
         raise refusal(error, "LoadFailed", f"loading the program {read[0]}") from error
 
 
-def _check(config: ColdConfig, document: Mapping[str, Any], program: Program, buckets: Buckets) -> None:
-    """The shape gate, and from then on a bound on what the process allocates."""
+def _check(config: ColdConfig, document: Mapping[str, Any], program: Program, buckets: Buckets) -> Buckets:
+    """The shape gate, and from then on a bound on what the process allocates. The buckets, with how far beyond them
+    requests may go.
+    """
     on_host = config.device.kind is DeviceKind.CPU
     room = memory.host_room() if on_host else memory.device_room()
     try:
-        check_shapes(document, program, buckets, room=room, in_use=memory.in_use() if on_host else 0)
+        in_use = memory.in_use() if on_host else 0
+        check_shapes(document, program, buckets, room=room, in_use=in_use)
+        if config.batching.oversize is Oversize.RUN_UNPADDED:
+            buckets = replace(buckets, ceilings=ceilings(document, program, buckets, room=room, in_use=in_use))
     except ProgramError as error:
         raise _fatal(error) from error
     if on_host:
         log("allocations_bounded", bytes=memory.bound_allocations(room), of=room.whose)
+    return buckets
 
 
 def _fatal(error: ProgramError) -> FatalError:

@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 import torch
 from headway_api.podconfig import Verdict
+from headway_runtime.buckets import resolve_buckets
 from headway_runtime.errors import FatalError, InvalidRequestError
+from headway_runtime.fit import ceilings
+from headway_runtime.memory import Room
+from headway_runtime.program import load_program
+from headway_runtime.program.load import read_document
 from torch import nn
 from torch.export import Dim
 
@@ -316,3 +321,36 @@ def test_a_bucket_of_one_that_was_asked_for_is_refused_where_the_program_is_anot
     ) as refused:
         Desk.of(directory, shapeBuckets={"batch": [1, 4]})
     assert (refused.value.reason, refused.value.field) == ("BucketOutOfRange", "spec.batching.shapeBuckets.batch")
+
+
+class Squares(nn.Module):
+    """A table of all pairs of words: memory grows with the square."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.unsqueeze(2) * x.unsqueeze(1)).mean(2)
+
+
+def test_a_request_beyond_the_largest_bucket_runs_alone(tmp_path: Path) -> None:
+    module, words = Squares(), Dim("words", min=1, max=64)
+    shapes, sizes = {"x": {0: BATCH, 1: words}}, {"batch": [1, 4], "words": [8]}
+    more: dict[str, Any] = {"dimensions": {"words": "x.1"}, "shapeBuckets": sizes, "padding": "Trusted"}
+    directory = exported(module, {"x": numbers(3, 4)}, shapes, tmp_path)
+    with Desk.of(directory, **more) as made, pytest.raises(InvalidRequestError, match="words is 9; at most 8"):
+        made.ask({"x": numbers(1, 9)})
+    with Desk.of(directory, oversize="RunUnpadded", **more) as made:
+        check(made, module, {"x": numbers(1, 9)}, {"x": numbers(1, 8)}, {"x": numbers(1, 64)})
+        assert sorted(record.sizes["words"] for record in made.runs) == [8, 9, 64]
+        with pytest.raises(InvalidRequestError, match=r"\(words\) is 65; allowed is 1 to 64"):
+            made.ask({"x": numbers(1, 65)})
+
+
+def test_how_far_a_request_may_go_is_what_its_memory_allows(tmp_path: Path) -> None:
+    words = Dim("words", min=1, max=2**20)
+    directory = exported(Squares(), {"x": numbers(3, 4)}, {"x": {0: BATCH, 1: words}}, tmp_path)
+    program = load_program(directory, dimension_names={"words": "x.1"})
+    buckets = resolve_buckets(program, {"batch": [1, 4], "words": [8]})
+    _, document = read_document(directory)
+    found = ceilings(document, program, buckets, room=Room(1 << 20, "a megabyte"), in_use=0)
+    table = 4 * (found["words"] or 0) ** 2
+    assert 0.9 * 2**20 < table <= 2**20
+    assert found["batch"] is None, "16 rows of 8 words fit"

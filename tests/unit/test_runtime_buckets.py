@@ -1,10 +1,10 @@
 """Which buckets a program gets: the user's, checked, and defaults in its range."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
-from headway_runtime.buckets import MAX_COMBINATIONS, Buckets, resolve_buckets
+from headway_runtime.buckets import MAX_COMBINATIONS, Admission, Buckets, resolve_buckets
 from headway_runtime.errors import FatalError
 from headway_runtime.program import Dimension
 from hypothesis import given
@@ -94,6 +94,29 @@ def test_a_size_is_covered_by_the_smallest_bucket_that_holds_it() -> None:
     buckets = resolve(Facts({"batch": (1, 64), "sequence": (1, 64)}), {"batch": [1, 8], "sequence": [16, 64]})
     assert buckets.covering({"batch": 2, "sequence": 16}) == {"batch": 8, "sequence": 16}
     assert buckets.covering({"batch": 9, "sequence": 1}) == {"batch": 8, "sequence": 16}
+
+
+def test_beyond_the_largest_bucket_is_refused_or_runs_alone_as_far_as_there_is_memory() -> None:
+    facts = Facts({"batch": (1, 64), "sequence": (1, 512)})
+    buckets = resolve(facts, {"batch": [1, 8], "sequence": [16, 64]})
+    assert buckets.admission({"batch": 8, "sequence": 64}) is Admission.ADMITTED
+    assert buckets.admission({"batch": 1, "sequence": 65}) is Admission.REFUSED
+    refusal = "sequence is 65; at most 64 is admitted, the largest of spec.batching.shapeBuckets.sequence"
+    assert buckets.refusal({"batch": 1, "sequence": 65}) == refusal
+    wider = replace(buckets, ceilings={"batch": None, "sequence": 200})
+    assert wider.admission({"batch": 64, "sequence": 64}) is Admission.OVERSIZE
+    assert wider.admission({"batch": 1, "sequence": 200}) is Admission.OVERSIZE
+    assert wider.refusal({"batch": 64, "sequence": 200}) is None
+    assert wider.admission({"sequence": 201}) is Admission.REFUSED
+    refusal = "sequence is 201; at most 200 is admitted, for which this pod has the memory"
+    assert wider.refusal({"sequence": 201}) == refusal
+
+
+def test_a_size_that_turns_out_not_to_run_is_taken_out() -> None:
+    buckets = resolve(Facts({"batch": (1, 64), "sequence": (1, 64)}), {"batch": [1, 8], "sequence": [16, 64]})
+    fewer = buckets.without("batch", 1)
+    assert fewer.sizes == {"batch": (8,), "sequence": (16, 64)}
+    assert [tuple(c.values()) for c in fewer.combinations] == [(8, 64), (8, 16)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 600), st.integers(0, 600)), max_size=5))

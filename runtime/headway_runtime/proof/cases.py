@@ -66,8 +66,8 @@ def plan(program: Program, buckets: Buckets, batch: str, dimension: str) -> Plan
         return None
     longer = [n for part in (4, 2) for n in _some(range(full // part, least, -1), lambda n: allowed(n, fewest), 1)]
     almost = list(_some(range(full - 1, least, -1), lambda n: allowed(n, fewest), 1))
-    most = min(MOST_ROWS, buckets.largest(batch))
-    rows = next((n for n in range(most, max(1, fewest - 1), -1) if allowed(full, n)), None)
+    most, least_rows = max(fewest, min(MOST_ROWS, buckets.largest(batch))), max(2, fewest)
+    rows = next((n for n in range(most, least_rows - 1, -1) if allowed(full, n)), None)
     if rows is None:
         raise CannotTryError(f"no run of two rows of {dimension} {full} is one that the program was exported for")
     middle = next(_some(range(full // 2 + 1, full), lambda n: allowed(n, rows), 1), None)
