@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from headway_runtime.batching.policy import Priority
 from headway_runtime.batching.work import RunRecord
+from headway_runtime.drift import DriftCollector
 from headway_runtime.warmup import describe
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -48,10 +49,20 @@ class Metrics:
         )
         self.waiting = Gauge("headway_queue_rows", "Rows that wait.", registry=registry)
         self.in_flight = Gauge("headway_requests_in_flight", "Requests being answered.", registry=registry)
+        self.step_time = Histogram(
+            "headway_step_seconds",
+            "One turn of a step around the program: texts or images of the requests that came together; one run of"
+            " another program of the artifact.",
+            ["step"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
         self._add_runs()
         self._add_cache()
         self._add_life()
         registry.register(_GpuMemory())
+        self.watch = DriftCollector()
+        registry.register(self.watch)
         self._by_code: dict[int, Counter] = {}
         self._by_priority = {level: self.queue_time.labels(level.name.lower()) for level in Priority}
 
@@ -134,6 +145,10 @@ class Metrics:
     def queued(self, priority: Priority, seconds: float) -> None:
         """A request waited so long for its run."""
         self._by_priority[priority].observe(seconds)
+
+    def stepped(self, step: str, seconds: float) -> None:
+        """A turn of a step ended: `text`, `image`, `preprocess` or `postprocess`."""
+        self.step_time.labels(step).observe(seconds)
 
     def warmed(self, sizes: Mapping[str, int], seconds: float) -> None:
         """A bucket was run while warming."""
