@@ -72,6 +72,13 @@ def test_nobody_shares_a_run_who_would_only_wait_for_its_end() -> None:
     assert chosen(line(lambda rows, sizes: 1.0 * rows * sizes[0], (30,), (30,), (31,))) == [0]
 
 
+def test_a_gain_too_small_to_wait_for_is_left() -> None:
+    def cost(rows: int, sizes: tuple[int, ...]) -> float:
+        return rows * sizes[0] * (1.0 if rows == 1 else 0.9995)
+
+    assert chosen(line(cost, (30,), (30,), (31,))) == [0]
+
+
 def test_a_large_batch_is_filled_from_many_sizes() -> None:
     policy = line(lambda rows, sizes: 1.0 + sizes[0] / 100, *[(30 + n % 7,) for n in range(200)], max_batch=128)
     assert len(chosen(policy)) >= 120
@@ -79,7 +86,7 @@ def test_a_large_batch_is_filled_from_many_sizes() -> None:
 
 def test_a_request_too_large_for_company_is_in_nobodys_way() -> None:
     policy = line(encoder_model(), (30,), (31,))
-    policy.admit(Ticket(8, "g", 8, 1, 0.1, FOREVER, (29,)))
+    policy.admit(Ticket(8, "g", 9, 1, 0.1, FOREVER, (29,)))
     assert chosen(policy) == [0, 1]
 
 
