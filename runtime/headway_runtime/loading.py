@@ -38,10 +38,14 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
     hand(pod.warming, len(buckets.combinations))
     model = ready(pod, main, buckets, deliver, hand)
 
-    def serve_only(outcomes: Sequence[Outcome], _: RunRecord | None) -> None:
-        hand(pod.served, outcomes, None)
-
     def stage(name: str) -> Stage:
+        role = "preprocess" if name == steps.preprocess else "postprocess"
+
+        def serve_only(outcomes: Sequence[Outcome], record: RunRecord | None) -> None:
+            hand(pod.served, outcomes, None)
+            if record is not None:
+                hand(pod.metrics.stepped, role, record.seconds)
+
         other = others[name]
         own = {size: values for size, values in asked.items() if size in other.program.dimensions}
         return Stage(name, other.program, ready(pod, other, resolve_buckets(other.program, own), serve_only, hand))
@@ -52,6 +56,7 @@ def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
         Stage(main.name, main.program, model),
         stage,
         hand,
+        pod.metrics.stepped,
         threads=processors.compute_threads(processors.cpu_limit()),
     )
     log("loaded", seconds=round(time.monotonic() - began, 3), programs=[main.name, *others], batch=main.program.batch)

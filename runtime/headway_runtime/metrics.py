@@ -61,8 +61,8 @@ class Metrics:
         self._add_cache()
         self._add_life()
         registry.register(_GpuMemory())
-        self.watch = DriftCollector()
-        registry.register(self.watch)
+        self.drift = DriftCollector()
+        registry.register(self.drift)
         self._by_code: dict[int, Counter] = {}
         self._by_priority = {level: self.queue_time.labels(level.name.lower()) for level in Priority}
 

@@ -151,6 +151,10 @@ def hand(function: Any, *args: Any) -> None:
     function(*args)
 
 
+def untimed(step: str, seconds: float) -> None:
+    assert seconds >= 0
+
+
 class Sheet:
     """Collects what jobs are told."""
 
@@ -178,7 +182,7 @@ def test_what_waits_together_is_worked_on_together() -> None:
         return [payload.upper() for payload in payloads]
 
     sheet = Sheet()
-    crew: Crew[str, str] = Crew("test", work, hand, threads=1, most=3, bytes=100)
+    crew: Crew[str, str] = Crew("test", work, hand, untimed, threads=1, most=3, bytes=100)
     crew.submit(sheet.job("a", wanted=6))
     assert entered.wait(10)
     for text in ("b", "c", "d", "e", "f" * 200):
@@ -201,7 +205,7 @@ def test_a_failure_of_one_is_its_own_even_when_it_is_no_exception() -> None:
         return list(payloads)
 
     sheet = Sheet()
-    crew: Crew[str, str] = Crew("test", work, hand, threads=0, most=9, bytes=100)
+    crew: Crew[str, str] = Crew("test", work, hand, untimed, threads=0, most=9, bytes=100)
     jobs = [sheet.job(text) for text in ("good", "bad", "fine")]
     assert [str(result) for _, result in crew._turn(jobs)] == [
         "good",
@@ -212,7 +216,9 @@ def test_a_failure_of_one_is_its_own_even_when_it_is_no_exception() -> None:
 
 def test_the_late_and_the_gone_cost_nothing_and_a_full_line_is_told() -> None:
     worked: list[str] = []
-    crew: Crew[str, str] = Crew("test", lambda p: [worked.extend(p) or "" for _ in p], hand, threads=0, most=9, bytes=9)
+    crew: Crew[str, str] = Crew(
+        "test", lambda p: [worked.extend(p) or "" for _ in p], hand, untimed, threads=0, most=9, bytes=9
+    )
     sheet = Sheet()
     crew.capacity = 2
     crew.submit(sheet.job("late", seconds=-1))

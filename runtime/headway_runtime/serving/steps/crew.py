@@ -26,6 +26,8 @@ Payload = TypeVar("Payload")
 Result = TypeVar("Result")
 Hand = Callable[..., None]
 """Runs a function on the event loop: `hand(function, *args)`."""
+Timed = Callable[[str, float], None]
+"""Hears of each turn: the step, and seconds. On the event loop."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,12 +51,13 @@ class Crew(Generic[Payload, Result]):
         name: str,
         work: Callable[[Sequence[Payload]], Sequence[Result | RequestError]],
         hand: Hand,
+        timed: Timed,
         *,
         threads: int,
         most: int,
         bytes: int,  # noqa: A002  # as in `Limits`
     ) -> None:
-        self._name, self._work, self._hand = name, work, hand
+        self._name, self._work, self._hand, self._timed = name, work, hand, timed
         self._most, self._bytes = most, bytes
         self._line: deque[Job[Payload, Result]] = deque()
         self._condition = threading.Condition()
@@ -105,10 +108,14 @@ class Crew(Generic[Payload, Result]):
     def _live(self) -> None:
         me = threading.get_ident()
         while jobs := self._take():
-            self._since[me] = time.monotonic()
+            began = self._since[me] = time.monotonic()
             finished = self._turn(jobs)
             del self._since[me]
-            self._hand(_finish, finished)
+            self._hand(self._end, finished, time.monotonic() - began)
+
+    def _end(self, finished: list[tuple[Job[Payload, Result], Any]], seconds: float) -> None:
+        self._timed(self._name, seconds)
+        _finish(finished)
 
     def _take(self) -> list[Job[Payload, Result]]:
         """Wait for work; empty when it is time to end."""

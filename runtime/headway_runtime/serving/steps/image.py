@@ -10,7 +10,7 @@ from headway_runtime.errors import InvalidRequestError, RequestError
 from headway_runtime.prepare.beside.steps import Image
 from headway_runtime.program import TensorSpec
 from headway_runtime.program.datatypes import BY_PROTOCOL
-from headway_runtime.serving.steps.crew import Crew, Hand, Job
+from headway_runtime.serving.steps.crew import Crew, Hand, Job, Timed
 from headway_runtime.serving.steps.pixels import Array, Recipe
 from headway_runtime.serving.steps.values import Core, go_on, items_of
 from headway_runtime.serving.values import Call, Given, Value
@@ -29,12 +29,12 @@ class Encoded:
 class ImageStep:
     """`spec`: the input that gets the pixels."""
 
-    def __init__(self, declared: Image, spec: TensorSpec, hand: Hand, *, threads: int) -> None:
+    def __init__(self, declared: Image, spec: TensorSpec, hand: Hand, timed: Timed, *, threads: int) -> None:
         self.declared = declared
         self._dtype = BY_PROTOCOL[spec.datatype]
         self._recipe = Recipe.of(declared, floating=self._dtype.is_floating_point)
         self._empty = tuple(size if isinstance(size, int) else 1 for size in spec.shape[1:])
-        self.crew: Crew[Encoded, Array] = Crew("image", self._work, hand, threads=threads, most=1, bytes=1)
+        self.crew: Crew[Encoded, Array] = Crew("image", self._work, hand, timed, threads=threads, most=1, bytes=1)
 
     @property
     def input(self) -> str:

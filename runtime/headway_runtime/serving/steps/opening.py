@@ -10,7 +10,7 @@ from headway_runtime.prepare.beside.steps import Image, Labels, Text, of_documen
 from headway_runtime.prepare.wiring import chain
 from headway_runtime.program import TensorSpec
 from headway_runtime.serving.intake import metadata
-from headway_runtime.serving.steps.crew import Hand
+from headway_runtime.serving.steps.crew import Hand, Timed
 from headway_runtime.serving.steps.labels import LabelsStep
 from headway_runtime.serving.steps.lengths import lengths_of
 from headway_runtime.serving.steps.pipeline import InputStep, Pipeline
@@ -25,6 +25,7 @@ def open_pipeline(
     main: Stage,
     load_stage: Callable[[str], Stage],
     hand: Hand,
+    timed: Timed,
     *,
     threads: int,
 ) -> Pipeline:
@@ -38,8 +39,8 @@ def open_pipeline(
     inputs = _requested(stages)
     last = stages[-1]
     return Pipeline(
-        text=_text(steps.text, directory, facts, stages, hand, threads) if steps.text else None,
-        image=_image(steps.image, stages, hand, threads) if steps.image else None,
+        text=_text(steps.text, directory, facts, stages, hand, timed, threads) if steps.text else None,
+        image=_image(steps.image, stages, hand, timed, threads) if steps.image else None,
         chain=stages,
         main=main,
         labels=LabelsStep(steps.labels, facts.get("labels", ()), last.outputs),
@@ -61,7 +62,13 @@ def _requested(stages: tuple[Stage, ...]) -> dict[str, TensorSpec]:
 
 
 def _text(
-    declared: Text, directory: Path, facts: Mapping[str, Any], stages: tuple[Stage, ...], hand: Hand, threads: int
+    declared: Text,
+    directory: Path,
+    facts: Mapping[str, Any],
+    stages: tuple[Stage, ...],
+    hand: Hand,
+    timed: Timed,
+    threads: int,
 ) -> TextStep:
     tokenizer = open_tokenizer(directory / repack.TOKENIZER)
     host = next(stage for stage in stages if declared.ids in stage.inputs)
@@ -81,17 +88,18 @@ def _text(
         ),
         lengths,
         hand,
+        timed,
         axes=stages[-1].axes(),
         outputs=stages[-1].outputs,
         threads=threads,
     )
 
 
-def _image(declared: Image, stages: tuple[Stage, ...], hand: Hand, threads: int) -> InputStep:
+def _image(declared: Image, stages: tuple[Stage, ...], hand: Hand, timed: Timed, threads: int) -> InputStep:
     from headway_runtime.serving.steps.image import ImageStep  # a pod without images needs no reader of them
 
     host = next(stage for stage in stages if declared.tensor in stage.inputs)
-    return ImageStep(declared, _input(host, declared.tensor), hand, threads=threads)
+    return ImageStep(declared, _input(host, declared.tensor), hand, timed, threads=threads)
 
 
 def _input(stage: Stage, name: str) -> TensorSpec:

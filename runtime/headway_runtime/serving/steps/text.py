@@ -5,6 +5,7 @@ of a tokenizer whose author's patterns may take for ever, are tokenized by the c
 call.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from headway_runtime.errors import InvalidRequestError, RequestError, TooLargeEr
 from headway_runtime.prepare.beside.steps import Text
 from headway_runtime.program import TensorSpec
 from headway_runtime.program.datatypes import BY_PROTOCOL
-from headway_runtime.serving.steps.crew import Crew, Hand, Job, failed
+from headway_runtime.serving.steps.crew import Crew, Hand, Job, Timed, failed
 from headway_runtime.serving.steps.lengths import Lengths
 from headway_runtime.serving.steps.pieces import Joining, divide
 from headway_runtime.serving.steps.tokens import Tokenizer, Tokens
@@ -49,6 +50,7 @@ class TextStep:
         inputs: Inputs,
         lengths: Lengths,
         hand: Hand,
+        timed: Timed,
         *,
         axes: dict[str, int],
         outputs: Sequence[str],
@@ -58,11 +60,11 @@ class TextStep:
         self.lengths = lengths
         self.vocabulary = tokenizer.size
         self._tokenizer, self._inputs = tokenizer, inputs
-        self._axes, self._outputs = axes, tuple(outputs)
+        self._axes, self._outputs, self._timed = axes, tuple(outputs), timed
         if declared.truncate:
             tokenizer.cut_at(lengths.longest)
         self.crew: Crew[list[str], list[Tokens]] = Crew(
-            "text", self._work, hand, threads=threads, most=MOST, bytes=TURN
+            "text", self._work, hand, timed, threads=threads, most=MOST, bytes=TURN
         )
 
     @property
@@ -130,12 +132,15 @@ class TextStep:
         return divide([len(each.ids) for each in tokens], self.lengths, joinable=joinable)
 
     def _at_once(self, texts: list[str]) -> list[Tokens]:
+        began = time.monotonic()
         try:
-            return self._tokenizer.encode(texts)
+            tokens = self._tokenizer.encode(texts)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic of Rust code is no Exception
             raise failed("text", error) from None
+        self._timed("text", time.monotonic() - began)
+        return tokens
 
     def _work(self, payloads: Sequence[list[str]]) -> list[list[Tokens] | RequestError]:
         tokens = iter(self._tokenizer.encode([text for texts in payloads for text in texts]))
