@@ -179,10 +179,10 @@ class Drift:
 
 
 class DriftCollector(Collector):
-    """For Prometheus: what `drift` has seen; without one, no samples."""
+    """For Prometheus: what `shown` has seen; without one, no samples."""
 
     def __init__(self) -> None:
-        self.drift: Drift | None = None
+        self.shown: Drift | None = None
 
     def collect(self) -> Iterable[Metric]:
         """Built when asked for."""
@@ -193,9 +193,9 @@ class DriftCollector(Collector):
         predictions = CounterMetricFamily(
             "headway_predictions", "The largest of an output's last axis, by class.", labels=["output", "class"]
         )
-        if self.drift is not None:
-            samples.add_metric([], self.drift.samples)
-        for watched in self.drift.watched if self.drift is not None else ():
+        if self.shown is not None:
+            samples.add_metric([], self.shown.samples)
+        for watched in self.shown.watched if self.shown is not None else ():
             labels, found = [watched.role, watched.name], watched.earlier + watched.latest
             for family, statistics in ((seen, found), (expected, watched.expected)):
                 for name, value in statistics.shown().items():

@@ -16,10 +16,12 @@ from headway_runtime.batching.costs import CostModel
 from headway_runtime.batching.engine import Deliver, Engine
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Buckets
+from headway_runtime.drift import Drift
 from headway_runtime.errors import FatalError
 from headway_runtime.fit import ceilings, check_shapes
 from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
+from headway_runtime.prepare import repack
 from headway_runtime.program import Program, ProgramError, load_program
 from headway_runtime.program.load import read_document
 from headway_runtime.proof.ones import ones_by_answer, ones_by_shape
@@ -97,11 +99,20 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
         pod.metrics.warm_seconds.set(warm_seconds)
         if verified is not None:
             hand(pod.verified, verified)
+        hand(pod.compare_with, _drift(opened, program))
     cost = CostModel.of(costs, layout.batch, layout.padded)
     limits = knobs.resolve(Knobs(), knobs.Bounds(largest_batch=1)).limits  # until the pod's own are applied
     instances = config.batching.instances if opened.own else 1
     engine = Engine(program, layout, limits, deliver, instances=instances, cost=cost)
     return Model(engine, layout, Intake(program, layout, buckets), buckets, cost, tuple(padding))
+
+
+def _drift(opened: Opened, program: Program) -> Drift:
+    """What will be compared with the samples that the artifact carries."""
+    drift = Drift([spec.name for spec in program.inputs], [spec.name for spec in program.outputs])
+    for sample in parity.read_samples(repack.samples_file(opened.directory, opened.name)):
+        drift.expect(sample.inputs, sample.outputs)
+    return drift
 
 
 def _program(

@@ -35,6 +35,7 @@ from headway_runtime.batching.engine import Engine, Outcome, RunRecord
 from headway_runtime.batching.layout import Layout
 from headway_runtime.batching.target import Within
 from headway_runtime.buckets import Buckets
+from headway_runtime.drift import Drift
 from headway_runtime.errors import DeadlineExceededError, NotServingError, QueueFullError
 from headway_runtime.logs import log
 from headway_runtime.metrics import Metrics
@@ -150,6 +151,7 @@ class Pod:
         self.ids = itertools.count()
         self.cache = ResponseCache(0, metrics)
         self.watch: Watch | None = None  # once it is ready
+        self.drift: Drift | None = None
         self._knobs = KnobsReport()
         self._asked: tuple[str, str] | None = None  # text and hash that wait for the model
         self._total = 0
@@ -219,6 +221,10 @@ class Pod:
         """The artifact's golden samples were run."""
         self.parity = parity
         self.metrics.parity_agrees.set(parity.agrees)
+
+    def compare_with(self, drift: Drift) -> None:
+        """What requests and answers are compared with from now on."""
+        self.drift = self.metrics.drift.shown = drift
 
     def install(self, model: Model) -> None:
         """Every bucket is warm: obey the newest knobs, or the defaults until there are any, and be ready."""
@@ -304,7 +310,10 @@ class Pod:
         except knobs.KnobsError as error:
             self.knobs_failed(str(error))
             return
+        before = self.settings
         self.settings = settings = self.model.obey(asked)
+        if before is not None and before.non_finite is not settings.non_finite:
+            self.cache.clear()  # what is an answer has changed
         self.cache.resize(settings.cache_bytes)
         self._knobs = KnobsReport(hash=name, effective=settings.effective, clamped=list(settings.clamped))
         self.metrics.knobs.info({"hash": name or ""})

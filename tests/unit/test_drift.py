@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 def watched(*, inputs: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = ("y",)) -> tuple[Drift, Metrics]:
     drift, metrics = Drift(inputs, outputs), Metrics()
-    metrics.watch.drift = drift
+    metrics.drift.shown = drift
     return drift, metrics
 
 

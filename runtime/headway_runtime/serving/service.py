@@ -133,6 +133,9 @@ class _Waiting:
             self._pod.metrics.queued(self._call.priority, result.waited)
             outputs = self._model.intake.outputs(self._request, result.outputs)
             self._call.done(Reply(outputs, result.waited, result.batch_rows))
+            drift = self._pod.drift
+            if drift is not None and drift.due(now := time.monotonic()):
+                drift.see(self._request.inputs, result.outputs, now)
         else:
             self._call.done(result)
 
