@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from headway_runtime.metrics import CONTENT_TYPE
 from headway_runtime.pod import Pod
-from headway_runtime.protocols.front import Receive, Scope, Send
+from headway_runtime.protocols.http.asgi import Receive, Scope, Send
 
 
 class Admin:

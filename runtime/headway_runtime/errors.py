@@ -4,6 +4,7 @@ ServeError
 ├── FatalError          the pod cannot serve this revision: it says why in its termination message and exits
 └── RequestError        one request is answered with an error, the pod goes on
     ├── InvalidRequestError      400  the request is wrong; the message names the input and what is allowed
+    │                                 (MalformedError: not even HTTP)
     ├── UnknownModelError        404  another model, or another revision, than this pod serves
     ├── TooLargeError            413  more bytes than this pod ever admits
     ├── UnsupportedEncodingError 415  a form of the request that this pod does not read
@@ -56,6 +57,13 @@ class InvalidRequestError(RequestError):
 
     status = 400
     kind = "invalid"
+
+
+class MalformedError(InvalidRequestError):
+    """The stream of bytes is not what its protocol says: nothing after this can be read."""
+
+    kind = "malformed"
+    closes = True
 
 
 class UnknownModelError(RequestError):

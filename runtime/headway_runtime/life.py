@@ -23,15 +23,16 @@ from typing import Any
 from headway_api.podconfig import Phase, Termination
 from headway_api.units import parse_duration
 
-from headway_runtime import knobs, server
+from headway_runtime import knobs
 from headway_runtime.admin import Admin
 from headway_runtime.batching.engine import Outcome, RunRecord
 from headway_runtime.errors import FatalError
 from headway_runtime.loading import load
 from headway_runtime.logs import log
 from headway_runtime.pod import Pod
-from headway_runtime.protocols.documents import documents
-from headway_runtime.protocols.front import Front
+from headway_runtime.protocols.http.documents import documents
+from headway_runtime.protocols.http.front import Front
+from headway_runtime.protocols.http.server import serve
 from headway_runtime.protocols.grpc.server import GrpcServer
 
 LINGER = 3.0
@@ -60,8 +61,8 @@ class Life:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[Termination | None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._engine, name="headway-engine", daemon=True)
-        self._inference = server.serve(Front(pod, documents(pod)))
-        self._admin = server.serve(Admin(pod, self._thread.is_alive))
+        self._inference = serve(documents(pod), Front(pod))
+        self._admin = serve(Admin(pod, self._thread.is_alive))
         self._grpc = GrpcServer(pod)
         self._in_hurry = False
 
@@ -99,7 +100,7 @@ class Life:
         try:
             model = load(self._pod, self._options.model, self._deliver, self._hand)
             self._hand(self._pod.install, model)
-            model.engine.run()
+            model.run()
         except FatalError as error:
             self._hand(self._fail, error.termination())
         except BaseException as error:  # whatever it is, the pod must not look alive without its engine
@@ -146,8 +147,8 @@ class Life:
             await asyncio.sleep(SWEEP_SECONDS)
             if (failure := self._pod.overdue()) is not None:
                 self._fail(failure)
-            if self._pod.model is not None and self._pod.model.engine.waiting_rows:
-                self._pod.model.engine.sweep()
+            if self._pod.model is not None:
+                self._pod.model.sweep()
 
     async def _drain(self) -> None:
         pod = self._pod
@@ -179,7 +180,7 @@ class Life:
         """Answer what still waits, then close the listeners and the connections."""
         self._pod.refusing = True
         if self._pod.model is not None:
-            self._pod.model.engine.stop()
+            self._pod.model.stop()
             await self._loop.run_in_executor(None, self._thread.join, 1.0)
         self._inference.should_exit = self._admin.should_exit = True
         await self._grpc.close()

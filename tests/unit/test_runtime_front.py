@@ -1,6 +1,5 @@
-"""The HTTP front and the admin port without a process: phases that pass quickly, and bodies from anywhere."""
+"""The admin port without a process, documents from anywhere, and loading that fails."""
 
-import asyncio
 import json
 import os
 import shutil
@@ -14,8 +13,7 @@ import httpx
 import orjson
 import pytest
 import torch
-from headway_api.names import CHECK_HEADER, TIMEOUT_HEADER
-from headway_api.podconfig import BucketCost, ColdConfig, Phase, Termination
+from headway_api.podconfig import ColdConfig
 from headway_runtime.admin import Admin
 from headway_runtime.batching.engine import Engine, Outcome, RunRecord, Work
 from headway_runtime.batching.layout import Layout
@@ -28,8 +26,6 @@ from headway_runtime.origin import Origin
 from headway_runtime.pod import Model, Pod
 from headway_runtime.program import Program, load_program
 from headway_runtime.protocols import oip
-from headway_runtime.protocols.documents import documents
-from headway_runtime.protocols.front import Front
 from headway_runtime.serving.intake import Intake
 from headway_runtime.warmup import warm
 from hypothesis import given, settings
@@ -67,109 +63,6 @@ def pod() -> Pod:
 
 def client(app: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://pod")
-
-
-async def test_before_it_is_ready_inference_is_not_admitted_and_says_what_the_pod_does(pod: Pod) -> None:
-    async with client(Front(pod, documents(pod))) as http:
-        for describe in ("this pod is loading", "this pod is warming: 1 of 3 buckets"):
-            answer = await http.post("/v2/models/encoder/infer", json=question([[1]]))
-            assert (answer.status_code, answer.headers["x-headway-not-admitted"]) == (503, "1")
-            assert answer.json()["error"] == describe
-            assert (await http.get("/v2/models/encoder")).status_code == 503
-            ready = await http.get("/v2/health/ready")
-            assert (ready.status_code, ready.json()) == (503, {"ready": False, "error": describe})
-            assert (await http.get("/v2/health/live")).status_code == 200
-            pod.warming(3)
-            pod.warmed(BucketCost(sizes={"batch": 1}, seconds=0.1))
-        pod.phase, pod.failure = Phase.FAILED, Termination(reason="OutOfMemory", message="too big")
-        assert "OutOfMemory: too big" in (await http.get("/v2/health/ready")).text
-
-
-async def test_while_draining_every_answer_closes_its_connection_and_health_says_503(pod: Pod) -> None:
-    pod.phase, pod.closing = Phase.DRAINING, True
-    async with client(Front(pod, documents(pod))) as http:
-        for path in ("/v2/health/ready", "/v2", "/nowhere"):
-            assert (await http.get(path)).headers["connection"] == "close"
-        assert (await http.get("/v2/health/ready")).status_code == 503
-
-
-async def test_to_a_routers_check_a_draining_pod_is_degraded_and_a_loading_or_ready_one_is_not(
-    pod: Pod, program: Program
-) -> None:
-    async with client(Front(pod, documents(pod))) as http:
-
-        async def check() -> tuple[int, str | None]:
-            answer = await http.get("/v2/health/ready", headers={CHECK_HEADER: "1"})
-            return answer.status_code, answer.headers.get("x-envoy-degraded")
-
-        assert await check() == (503, None)
-        pod.model, pod.phase = serving(program), Phase.READY
-        assert await check() == (200, None)
-        pod.phase, pod.closing = Phase.DRAINING, True
-        assert await check() == (200, "true")
-        assert (await http.get("/v2/health/ready")).status_code == 503, "the kubelet's"
-        pod.refusing = True
-        assert await check() == (503, None)
-        pod.model, pod.refusing = None, False  # it was told to end while it loaded
-        assert await check() == (503, None)
-
-
-async def test_inference_with_another_method_says_which(pod: Pod) -> None:
-    async with client(Front(pod, documents(pod))) as http:
-        for path in ("/v2/models/encoder/infer", "/v2/models/encoder/versions/0a1b2c3d/infer"):
-            answer = await http.get(path)
-            assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-            assert "use POST" in answer.json()["error"]
-
-
-class Upload:
-    """A request whose body comes in parts: `receive` and `send` of ASGI. After the parts it hangs."""
-
-    def __init__(self, *parts: bytes) -> None:
-        self.parts = list(parts)
-        self.sent: list[Any] = []
-
-    async def receive(self) -> dict[str, Any]:
-        if not self.parts:
-            await asyncio.Event().wait()
-        return {"type": "http.request", "body": self.parts.pop(0), "more_body": True}
-
-    async def send(self, message: Any) -> None:
-        self.sent.append(message)
-
-    async def run(self, front: Front, timeout: str) -> tuple[int, dict[bytes, bytes], str]:
-        headers = [(TIMEOUT_HEADER.encode(), timeout.encode())]
-        scope = {"type": "http", "method": "POST", "path": "/v2/models/encoder/infer", "headers": headers}
-        await front(scope, self.receive, self.send)
-        return self.sent[0]["status"], dict(self.sent[0]["headers"]), json.loads(self.sent[1]["body"])["error"]
-
-
-@pytest.fixture
-def ready(pod: Pod, program: Program) -> Pod:
-    pod.install(serving(program))
-    return pod
-
-
-async def test_a_body_that_does_not_arrive_is_not_waited_for_beyond_the_deadline(ready: Pod) -> None:
-    async with asyncio.timeout(10):
-        status, headers, error = await Upload(b"{", b'"in').run(Front(ready, documents(ready)), "50ms")
-    assert (status, headers[b"connection"]) == (504, b"close")
-    assert "before the body had arrived (4 bytes in 0.05 s)" in error
-    assert ready.in_flight == 0
-
-
-async def test_what_all_unfinished_bodies_hold_is_bounded(ready: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway_runtime.protocols.front.MAX_BODIES", 250)
-    front = Front(ready, documents(ready))
-    held = [asyncio.create_task(Upload(b"x" * 100).run(front, "1s")) for _ in range(2)]
-    await asyncio.sleep(0)
-    status, headers, error = await Upload(b"x" * 100).run(front, "1s")
-    assert (status, headers[b"connection"], headers[b"retry-after"]) == (429, b"close", b"1")
-    assert headers[b"x-headway-not-admitted"] == b"1"
-    assert "250 bytes of requests are being read" in error
-    assert [status for status, _, _ in await asyncio.gather(*held)] == [504, 504]
-    status, _, error = await Upload(b"x" * 200).run(front, "10ms")
-    assert status == 504, "what the others held is free again"
 
 
 async def test_liveness_fails_without_an_engine_thread_and_when_a_run_does_not_come_back(
@@ -244,7 +137,7 @@ def test_any_damage_to_a_good_request_is_decoded_or_refused(program: Program, da
 
 def check(intake: Intake, body: bytes) -> None:
     try:
-        request = intake.request(oip.decode(body)[1])
+        request = intake.request(oip.decode(body).given)
     except InvalidRequestError:
         return
     assert [tuple(t.shape) for t in request.inputs] == [(request.sizes["batch"], request.sizes["sequence"])] * 2

@@ -1,6 +1,6 @@
-"""What clients speak: the Open Inference Protocol version 2 over REST, in JSON.
+"""What clients speak: the Open Inference Protocol version 2, over REST (`http`) and over gRPC (`grpc`).
 
-An HTTP request enters at `front` (a plain ASGI function: the hot routes bypass every framework), is decoded by `oip`
-and `tensors`, waits in the batching engine, and leaves as JSON. `documents` (FastAPI) serves what is not hot: metadata
-and `/docs`. Source: https://github.com/kserve/open-inference-protocol, `specification/protocol/inference_rest.md`.
+A request is decoded to what every protocol shares (`headway_runtime.serving`), and answered by one call. `oip` reads
+and writes the bodies of REST: JSON (`tensors`), or JSON followed by tensors as they are (`binary`). Source:
+https://github.com/kserve/open-inference-protocol, `specification/protocol/inference_rest.md`.
 """

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from headway_runtime.errors import RequestError, UnknownModelError
 from headway_runtime.pod import Pod
-from headway_runtime.protocols import oip
+from headway_runtime.protocols import oip, openai
 
 _TENSOR = {
     "type": "object",
@@ -56,6 +56,7 @@ _READY = {"summary": "Readiness", "responses": {"200": {"description": "Ready."}
 def documents(pod: Pod) -> FastAPI:
     """The application for every path that the front does not answer itself."""
     app = FastAPI(title=f"Headway: {pod.config.model}", version=pod.config.revision)
+    app.include_router(openai.router(pod))
     headers = {REVISION_HEADER: pod.config.revision}
 
     @app.exception_handler(RequestError)
@@ -109,5 +110,5 @@ def _metadata(pod: Pod, model: str, version: str | None) -> dict[str, Any]:
         "name": config.model,
         "versions": [config.revision],
         "platform": oip.PLATFORM,
-        **loaded.intake.describe(),
+        **loaded.describe(),
     }
