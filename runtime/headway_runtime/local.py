@@ -5,6 +5,7 @@ A manifest, when given, is the ModelDeployment that would be applied: its batchi
 there. Its artifact is replaced by the local file.
 """
 
+import contextlib
 import os
 import re
 import socket
@@ -108,16 +109,22 @@ class Ports:
     host: str
     inference: int
     admin: int
+    grpc: int
 
     @classmethod
-    def of(cls, host: str, inference: int, admin: int) -> "Ports":
-        """A port of 0 stands for any that is free."""
+    def of(cls, host: str, inference: int = 0, admin: int = 0, grpc: int = 0) -> "Ports":
+        """A port of 0 stands for any that is free. Raises LocalError for a host that is not of this machine."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family) as first, socket.socket(family) as second:
-            for probe in (first, second):
-                probe.bind((host, 0))  # both are held until both are known, or they could be the same
-            inference, admin = inference or first.getsockname()[1], admin or second.getsockname()[1]
-        return cls(host, inference, admin)
+        chosen = []
+        with contextlib.ExitStack() as held:  # until all are known, or two could be the same
+            for port in (inference, admin, grpc):
+                probe = held.enter_context(socket.socket(family))
+                try:
+                    probe.bind((host, 0))
+                except OSError as error:
+                    raise LocalError(f"--host {host}: {error.strerror}") from None
+                chosen.append(port or int(probe.getsockname()[1]))
+        return cls(host, *chosen)
 
     @property
     def url(self) -> str:
@@ -128,6 +135,11 @@ class Ports:
     def admin_url(self) -> str:
         """Of the report and the metrics."""
         return f"http://{self._authority}:{self.admin}"
+
+    @property
+    def grpc_address(self) -> str:
+        """Of inference by gRPC."""
+        return f"{self._authority}:{self.grpc}"
 
     @property
     def _authority(self) -> str:
@@ -146,6 +158,7 @@ def serve(folder: Path, ports: Ports, *, say: Say) -> Child:
         "--host": ports.host,
         "--port": ports.inference,
         "--admin-port": ports.admin,
+        "--grpc-port": ports.grpc,
     }
     return Child("headway_runtime.serve", files, folder, say=say, environment=environment())
 

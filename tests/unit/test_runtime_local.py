@@ -49,7 +49,16 @@ def test_serve_answers_under_the_manifests_name_and_rules_and_leaves_nothing_beh
 ) -> None:
     (tmp_path / "md.yaml").write_text(MANIFEST)
     port, admin = free_port(), free_port()
-    options = ["--manifest", str(tmp_path / "md.yaml"), "--port", str(port), "--admin-port", str(admin)]
+    options = [
+        "--manifest",
+        str(tmp_path / "md.yaml"),
+        "--port",
+        str(port),
+        "--admin-port",
+        str(admin),
+        "--grpc-port",
+        "0",
+    ]
     program = "import sys, headway_runtime.cli as c; c.main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "serve", str(artifact), *options],
@@ -98,7 +107,7 @@ def test_nothing_beside_a_downloaded_model_is_imported(command: str, artifact: P
     shutil.copyfile(artifact, tmp_path / "model.pt2")
     program = "import sys, headway_runtime.cli as c; c.main()"
     port = free_port()
-    options = ["--port", str(port), "--admin-port", str(free_port())] if command == "serve" else []
+    options = ["--port", str(port), "--admin-port", "0", "--grpc-port", "0"] if command == "serve" else []
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", program, command, "model.pt2", *options],
         cwd=tmp_path,

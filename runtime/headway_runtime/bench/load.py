@@ -25,7 +25,7 @@ from headway_runtime.bench.connection import Address, Lane
 from headway_runtime.bench.errors import BenchError
 from headway_runtime.bench.samples import Samples
 
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 1.0
 TIMEOUT = 30.0
 MAX_CONNECTIONS = 900  # a process may often open 1,024 files
 

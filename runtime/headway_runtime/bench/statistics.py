@@ -52,7 +52,8 @@ def cumulative(latencies: Sequence[float], points: int = 400) -> tuple[list[floa
     """Latencies, and the share of requests that took no longer: at most `points` of them, the last ones always."""
     ordered = sorted(latencies)
     count = len(ordered)
+    if not count:
+        return [], []
     # evenly in "nines": a plot of tails needs most of its points where few requests are
     ranks = sorted({min(count, max(1, round(count * (1 - count ** (-i / points))))) for i in range(points)} | {count})
-    ranks = [rank for rank in ranks if rank]
     return [ordered[rank - 1] for rank in ranks], [rank / count for rank in ranks]

@@ -105,7 +105,7 @@ def served(
         config = local.write_files(folder, file, found)
         say("preparing")
         local.prepare(folder, found[1].artifact.digest if found else None, say=log)
-        ports = local.Ports.of("127.0.0.1", 0, 0)
+        ports = local.Ports.of("127.0.0.1")
         with local.serve(folder, ports, say=log) as pod:
             report = _until_ready(pod, ports.admin_url, say)
             info = from_metadata(fetch_json(f"{ports.url}/v2/models/{config.model}"), _dimensions(report))

@@ -1,5 +1,8 @@
 """The command `headway`: what one does with an exported program before, and beside, a cluster. One file a command."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from headway_runtime.cli.bench import bench
@@ -15,6 +18,19 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Work with ex
 for command in (export, inspect, serve, bench, keygen, sign, verify):
     app.command()(command)
 app.command("compile")(compile_program)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headway {version('headway')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="say the version")] = False,
+) -> None:
+    """Work with exported PyTorch programs (.pt2)."""
 
 
 def main() -> None:

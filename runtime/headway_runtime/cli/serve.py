@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from headway_api.names import ADMIN_PORT, INFERENCE_PORT
+from headway_api.names import ADMIN_PORT, GRPC_PORT, INFERENCE_PORT
 
 from headway_runtime.cli.arguments import File
 
@@ -19,6 +19,7 @@ def serve(
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="inference; 0: any free one")] = INFERENCE_PORT,
     admin_port: Annotated[int, typer.Option(min=0, max=65535, help="report and metrics; 0: any free one")] = ADMIN_PORT,
+    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="inference by gRPC; 0: any free one")] = GRPC_PORT,
     logs: Annotated[bool, typer.Option("--logs", help="show the pod's log, JSON lines, as in a cluster")] = False,
 ) -> None:
     """Serve a program on this machine, with exactly the code of a pod.
@@ -38,7 +39,7 @@ def serve(
             config = local.write_files(folder, file, found)
             progress.step(f"preparing {file.name}: inspected, and rewritten without pickle")
             local.prepare(folder, found[1].artifact.digest if found else None, say=progress.log)
-            ports = local.Ports.of(host, port, admin_port)
+            ports = local.Ports.of(host, port, admin_port, grpc_port)
             with local.serve(folder, ports, say=progress.log) as pod:
                 progress.follow(pod, ports, config.model, folder)
                 pod.wait()

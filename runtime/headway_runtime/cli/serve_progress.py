@@ -90,6 +90,7 @@ class Progress:
         )
         for what, where in (
             ("infer", f"POST {url}/v2/models/{model}/infer"),
+            ("gRPC", f"{ports.grpc_address}   (Open Inference Protocol v2)"),
             ("docs", f"{url}/docs"),
             ("metrics", f"{ports.admin_url}/metrics   report: {ports.admin_url}/report"),
             ("knobs", f"{folder / 'knobs.json'}   (hot: edit it while this serves)"),

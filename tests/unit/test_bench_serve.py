@@ -1,0 +1,131 @@
+"""`headway serve` for somebody who has never seen it: when it is ready, how to ask it, and that it ends."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import httpx
+import pytest
+from headway_runtime.cli import app
+from headway_runtime.local import LocalError, Ports
+from typer.testing import CliRunner
+
+from tests.unit.small_models import Encoder, export
+
+PROGRAM = "import sys, headway_runtime.cli as c; c.main()"
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(Encoder, tmp_path_factory.mktemp("serve") / "encoder.pt2")
+
+
+@contextmanager
+def serving(artifact: Path, *options: str) -> Iterator["subprocess.Popen[str]"]:
+    """`headway serve`, in a process group of its own, on ports that it chose."""
+    command = [sys.executable, "-c", PROGRAM, "serve", str(artifact), "--port", "0", "--admin-port", "0"]
+    command += ["--grpc-port", "0", *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def until_ready(process: "subprocess.Popen[str]") -> str:
+    """What it says until it is ready, with the example."""
+    stream: IO[str] | None = process.stderr
+    assert stream is not None
+    said = ""
+    for line in stream:
+        said += line
+        if line.startswith("Ctrl-C"):
+            return said
+    raise AssertionError(said)
+
+
+def children(process: "subprocess.Popen[str]") -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def test_it_says_how_far_it_is_and_how_to_ask_it_and_the_example_is_answered(artifact: Path) -> None:
+    with serving(artifact) as process:
+        said = until_ready(process)
+        (curl,) = re.findall(r"^curl .*$", said, flags=re.MULTILINE)
+        _, _, url, _, header, _, body = shlex.split(curl)
+        name, _, value = header.partition(": ")
+        answer = httpx.post(url, content=body, headers={name: value})
+        docs, metrics = re.findall(r"^  (?:docs|metrics) +(http\S+)", said, flags=re.MULTILINE)
+        found = [httpx.get(docs).status_code, httpx.get(metrics).status_code]
+        port = url.partition("127.0.0.1:")[2].partition("/")[0]
+        taken = CliRunner().invoke(
+            app, ["serve", str(artifact), "--port", port, "--admin-port", "0", "--grpc-port", "0"]
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert answer.status_code == 200
+    assert [output["name"] for output in answer.json()["outputs"]] == ["pooled", "tokens"]
+    assert found == [200, 200]
+    assert re.search(r"warming \d+ buckets", said)
+    assert re.search(r"ready in [0-9.]+ s: model encoder, \d+ buckets warm", said)
+    assert "headway bench --url" in said
+    assert '"event"' not in said  # the pod's log is for machines, and shown when asked for
+    assert taken.exit_code == 1
+    assert "PortTaken" in taken.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_it_alone_ends_it_and_the_pod(artifact: Path, number: signal.Signals) -> None:
+    with serving(artifact, "--logs") as process:
+        said = until_ready(process)
+        (pod,) = children(process)
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        assert not Path(f"/proc/{pod}").exists()
+    assert '"event":"bucket_warm"' in said  # the pod's log, asked for
+
+
+def test_a_signal_before_it_is_ready_ends_it_too(artifact: Path) -> None:
+    for delay in (0.6, 1.5):
+        with serving(artifact) as process:
+            time.sleep(delay)
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            process.wait(15)
+            assert time.monotonic() - began < 10
+            assert "Traceback" not in (process.stderr.read() if process.stderr else "")
+
+
+def test_ports_are_chosen_and_named() -> None:
+    ports = Ports.of("127.0.0.1")
+    assert len({ports.inference, ports.admin, ports.grpc}) == 3
+    assert Ports.of("127.0.0.1", 5).inference == 5
+    assert Ports("0.0.0.0", 1, 2, 3).url == "http://127.0.0.1:1"
+    assert Ports("::1", 1, 2, 3).admin_url == "http://[::1]:2"
+    with pytest.raises(LocalError, match="--host 192"):
+        Ports.of("192.0.2.1")
+
+
+def test_the_version_is_said() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert re.fullmatch(r"headway \d+\.\d+\.\d+\S*\n", result.output)
+
+
+@pytest.mark.parametrize("command", ["serve", "bench"])
+def test_help_fits_a_terminal(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"], terminal_width=80)
+    assert result.exit_code == 0
+    assert max(len(line) for line in result.output.splitlines()) <= 80
