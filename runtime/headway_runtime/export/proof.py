@@ -38,7 +38,7 @@ def opened(file: Path, program: str | None = None) -> Iterator[Opened]:
             repack.repack(inspection, real, folder)
             loaded = load_program(folder, dimension_names={}, program=program)
         except PrepareError as refusal:
-            if isinstance(refusal, Refusal) and refusal.rule == "record.form":  # the record was written from options
+            if isinstance(refusal, Refusal) and refusal.rule.startswith("record."):  # written from options
                 raise ExportError(f"what was asked for does not fit the program: {refusal.detail}") from None
             raise ExportError(f"a pod would refuse this program ({refusal.reason}): {refusal}") from None
         except ProgramError as error:

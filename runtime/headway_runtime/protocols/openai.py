@@ -1,0 +1,274 @@
+"""POST /v1/embeddings, as OpenAI's clients speak it, for an encoder that carries a tokenizer.
+
+Texts, or tokens as they are, go in; they run in pieces of similar length, each of which the batcher joins with whatever
+else waits. Errors have OpenAI's shape. Source: the `Embeddings` section of OpenAI's API reference.
+"""
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import torch
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from headway_api.names import REVISION_HEADER
+
+from headway_runtime.errors import (
+    InvalidRequestError,
+    QueueFullError,
+    RequestError,
+    TooLargeError,
+    UnknownModelError,
+)
+from headway_runtime.logs import log
+from headway_runtime.pod import Pod
+from headway_runtime.protocols.http.heads import Head, read_head
+from headway_runtime.serving.service import Service
+from headway_runtime.serving.steps.pipeline import Pipeline
+from headway_runtime.serving.steps.text import TextStep
+from headway_runtime.serving.steps.tokens import Tokens
+from headway_runtime.serving.values import Call, Given
+
+MAX_INPUTS = 2048
+AT_ONCE = 4  # pieces of one request that wait and run at the same time
+PATH = "/v1/embeddings"
+
+_EMBEDDING = "embedding"
+_FLOATS = ("FP16", "BF16", "FP32", "FP64")
+_SCHEMA: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["model", "input"],
+                    "properties": {
+                        "model": {"type": "string"},
+                        "input": {
+                            "description": "A text, texts, tokens of a text, or of several.",
+                            "anyOf": [
+                                {"type": "string"},
+                                {"type": "array", "items": {"type": "string"}},
+                                {"type": "array", "items": {"type": "integer"}},
+                                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+                            ],
+                        },
+                        "encoding_format": {"type": "string", "enum": ["float", "base64"], "default": "float"},
+                        "dimensions": {"type": "integer", "description": "The model's own, if given at all."},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+class ParameterError(InvalidRequestError):
+    """Which field of the body is at fault."""
+
+    def __init__(self, parameter: str, message: str) -> None:
+        super().__init__(f"{parameter}: {message}")
+        self.parameter = parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """What embeds: the step that makes tokens, and the output [rows, width] that is the embedding."""
+
+    text: TextStep
+    output: str
+    width: int
+
+    @classmethod
+    def of(cls, pipeline: Pipeline | None) -> "Encoder":
+        """Raises InvalidRequestError, saying why this model is none."""
+        if pipeline is None or pipeline.text is None:
+            raise InvalidRequestError("this model takes no texts: its artifact declares no step `text`")
+        pooled = [
+            output
+            for output in pipeline.outputs
+            if output["datatype"] in _FLOATS and len(output["shape"]) == 2 and output["shape"][1] > 0
+        ]
+        named = [output for output in pooled if output["name"] == _EMBEDDING]
+        found = named or ([] if pipeline.labels.names else pooled)
+        if len(found) != 1:
+            why = "no output" if not found else f"{len(found)} outputs"
+            raise InvalidRequestError(f"{why} of this model can be an embedding [rows, width]; call one `embedding`")
+        return cls(pipeline.text, found[0]["name"], found[0]["shape"][1])
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The body, checked: texts, or tokens."""
+
+    texts: list[str] | None
+    tokens: list[Tokens]
+    base64: bool
+
+
+def router(pod: Pod) -> APIRouter:
+    """The route."""
+    routes, service = APIRouter(), Service(pod)
+
+    @routes.post(PATH, summary="Embeddings, as OpenAI's clients ask for them", openapi_extra=_SCHEMA)
+    async def embeddings(request: Request) -> Response:
+        began = service.begin()
+        headers = {REVISION_HEADER: pod.config.revision}
+        status, refused = 200, None
+        try:
+            head = read_head(request.scope["headers"])
+            allowed = min(service.allowed(), head.wait or float("inf"))
+            async with asyncio.timeout(allowed):
+                body = await _read(request, pod.serving()[1].request_bytes)
+            content = await _answer(pod, service, body, deadline=began + allowed, head=head)
+        except TimeoutError:
+            refused, status = RequestError("the deadline passed before the body had arrived"), 504
+        except RequestError as error:
+            refused, status = error, error.status
+            headers |= {name.decode(): value.decode() for name, value in error.headers()}
+        except Exception as error:
+            log("request_failed", level="error", error=error)
+            refused, status = RequestError(f"internal error: {type(error).__name__}; the pod's log has more"), 500
+        service.end(began, status, refused)
+        if refused is not None:
+            content = error_body(refused, status)
+        return Response(content, status, headers, "application/json")
+
+    return routes
+
+
+def error_body(error: RequestError, status: int) -> bytes:
+    """OpenAI's error document."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    code = None
+    if isinstance(error, QueueFullError):
+        kind, code = "rate_limit_error", "rate_limit_exceeded"
+    elif isinstance(error, UnknownModelError):
+        code = "model_not_found"
+    parameter = error.parameter if isinstance(error, ParameterError) else None
+    return orjson.dumps({"error": {"message": str(error), "type": kind, "param": parameter, "code": code}})
+
+
+async def _read(request: Request, most: int) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise TooLargeError(f"more than {most} bytes; that is the most that is read (spec.limits.requestBytes)")
+    return bytes(body)
+
+
+async def _answer(pod: Pod, service: Service, body: bytes, *, deadline: float, head: Head) -> bytes:
+    model, settings = pod.serving()
+    document = _object(body)
+    name = document.get("model")
+    if name != pod.config.model:
+        raise UnknownModelError(f"the model {str(name)[:100]!r} is not served here, only {pod.config.model!r}")
+    encoder = Encoder.of(model.pipeline)
+    asked = _asked(document, encoder)
+    tokens = asked.tokens if asked.texts is None else await _tokens(encoder.text, asked.texts, deadline)
+    pieces = [
+        rows[first : first + settings.limits.max_batch]
+        for rows in encoder.text.pieces(tokens, (encoder.output,))
+        for first in range(0, len(rows), settings.limits.max_batch)
+    ]
+    vectors = np.empty((len(tokens), encoder.width), np.float32)
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def run(rows: Sequence[int]) -> None:
+        inputs = encoder.text.tensors([tokens[row] for row in rows])
+        async with turns:
+            given = Given(inputs, (encoder.output,))
+            reply = await service.infer(given, deadline=deadline, priority=head.priority)
+        value = reply.outputs[0].value
+        assert isinstance(value, torch.Tensor)
+        vectors[rows] = value.float().numpy()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for rows in pieces:
+                group.create_task(run(rows))
+    except* RequestError as errors:
+        raise next(error for error in errors.exceptions if isinstance(error, RequestError)) from None
+    return _document(pod.config.model, vectors, asked, sum(len(each.ids) for each in tokens))
+
+
+def _document(model: str, vectors: np.ndarray[Any, Any], asked: Asked, used: int) -> bytes:
+    def written(vector: np.ndarray[Any, Any]) -> Any:
+        return base64.b64encode(vector.tobytes()).decode() if asked.base64 else vector
+
+    return orjson.dumps(
+        {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": at, "embedding": written(vector)} for at, vector in enumerate(vectors)
+            ],
+            "model": model,
+            "usage": {"prompt_tokens": used, "total_tokens": used},
+        },
+        option=orjson.OPT_SERIALIZE_NUMPY,
+    )
+
+
+async def _tokens(step: TextStep, texts: list[str], deadline: float) -> list[Tokens]:
+    future: asyncio.Future[list[Tokens]] = asyncio.get_running_loop().create_future()
+
+    def done(result: list[Tokens] | RequestError | None) -> None:
+        if future.done():
+            return
+        if isinstance(result, list):
+            future.set_result(result)
+        else:
+            future.set_exception(result or RequestError("the client has gone"))
+
+    step.encode(texts, Call(deadline, future.cancelled, lambda _: None), done)
+    return await future
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidRequestError("the body must be a JSON object with 'model' and 'input'")
+    return document
+
+
+def _asked(document: dict[str, Any], encoder: Encoder) -> Asked:
+    form = document.get("encoding_format") or "float"
+    if form not in ("float", "base64"):
+        raise ParameterError("encoding_format", "float or base64")
+    width = document.get("dimensions")
+    if width is not None and width != encoder.width:
+        raise ParameterError("dimensions", f"this model's embeddings have {encoder.width}, and are not shortened")
+    given = document.get("input")
+    if isinstance(given, str) or (isinstance(given, list) and given and type(given[0]) is int):
+        given = [given]
+    if not isinstance(given, list) or not given:
+        raise ParameterError("input", "a text, a list of texts, tokens of a text, or a list of those")
+    if len(given) > MAX_INPUTS:
+        raise ParameterError("input", f"{len(given)} inputs; at most {MAX_INPUTS} in one request")
+    if all(isinstance(each, str) for each in given):
+        return Asked(given, [], form == "base64")
+    return Asked(None, [_given_tokens(each, at, encoder.text) for at, each in enumerate(given)], form == "base64")
+
+
+def _given_tokens(ids: object, at: int, step: TextStep) -> Tokens:
+    most = step.lengths.longest
+    if (
+        not isinstance(ids, list)
+        or not ids
+        or not all(type(each) is int and 0 <= each < step.vocabulary for each in ids)
+    ):
+        raise ParameterError("input", f"input {at} must be a text, or token ids from 0 to {step.vocabulary - 1}")
+    if len(ids) > most:
+        raise ParameterError(
+            "input", f"input {at} has {len(ids)} tokens; at most {most} are taken ({step.lengths.why})"
+        )
+    return Tokens(ids, [0] * len(ids))
