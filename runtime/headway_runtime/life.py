@@ -59,6 +59,7 @@ class Life:
         self._pod = pod
         self._options = options
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._ended: asyncio.Future[Termination | None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._engine, name="headway-engine", daemon=True)
         self._inference = serve(documents(pod), Front(pod))
@@ -112,7 +113,10 @@ class Life:
         self._loop.call_soon_threadsafe(function, *args)
 
     def _deliver(self, outcomes: Sequence[Outcome], record: RunRecord | None) -> None:
-        self._loop.call_soon_threadsafe(self._pod.served, outcomes, record)
+        if threading.get_ident() == self._loop_thread:
+            self._pod.served(outcomes, record)
+        else:
+            self._loop.call_soon_threadsafe(self._pod.served, outcomes, record)
 
     def _signalled(self, number: int) -> None:
         if self._ended.done():

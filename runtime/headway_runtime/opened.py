@@ -15,6 +15,7 @@ from headway_runtime import knobs, memory, parity
 from headway_runtime.batching.costs import CostModel
 from headway_runtime.batching.engine import Deliver, Engine
 from headway_runtime.batching.layout import Layout
+from headway_runtime.batching.turns import quick
 from headway_runtime.buckets import Buckets
 from headway_runtime.drift import Drift
 from headway_runtime.errors import FatalError
@@ -103,7 +104,9 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
     cost = CostModel.of(costs, layout.batch, layout.padded)
     limits = knobs.resolve(Knobs(), knobs.Bounds(largest_batch=1)).limits  # until the pod's own are applied
     instances = config.batching.instances if opened.own else 1
-    engine = Engine(program, layout, limits, deliver, instances=instances, cost=cost)
+    inline = instances == 1 and device == "cpu" and quick(costs)
+    engine = Engine(program, layout, limits, deliver, instances=instances, cost=cost, inline=inline)
+    log("engine_made", program=opened.name, instances=instances, on_the_event_loop=inline)
     return Model(engine, layout, Intake(program, layout, buckets), buckets, cost, tuple(padding))
 
 

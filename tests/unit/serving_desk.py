@@ -82,7 +82,13 @@ class Desk:
 
 
 def model(
-    program: Program, deliver: Deliver, *, instances: int = 1, cost: float | None = None, **changes: Any
+    program: Program,
+    deliver: Deliver,
+    *,
+    instances: int = 1,
+    cost: float | None = None,
+    inline: bool = False,
+    **changes: Any,
 ) -> Model:
     """The program as a pod has it; `changes` are of its layout and of its buckets' sizes (`batch`, …). `cost`: seconds
     that every bucket is said to take.
@@ -90,7 +96,7 @@ def model(
     sizes = {name: changes.pop(name) for name in list(changes) if name in program.dimensions}
     buckets: Buckets = resolve_buckets(program, sizes or None)
     layout = replace(Layout.of(program), **changes)
-    engine = Engine(program, layout, Limits(1, 0.0, 1, 1), deliver, instances=instances)
+    engine = Engine(program, layout, Limits(1, 0.0, 1, 1), deliver, instances=instances, inline=inline)
     costs = [] if cost is None else [BucketCost(sizes=dict(sizes), seconds=cost) for sizes in buckets.combinations]
     found = CostModel.of(costs, layout.batch, layout.padded)
     return Model(engine, layout, Intake(program, layout, buckets), buckets, found)
@@ -100,14 +106,17 @@ def model(
 async def desk(program: Program, knobs: str = "{}", *, started: bool = True, **changes: Any) -> AsyncIterator[Desk]:
     """Serve a program; `started` False leaves the engine's threads asleep until `start`."""
     torch.set_num_threads(1)
-    loop = asyncio.get_running_loop()
+    loop, me = asyncio.get_running_loop(), threading.get_ident()
     pod = Pod(COLD, Metrics(), Origin())
     runs: list[RunRecord] = []
 
     def deliver(outcomes: Sequence[Outcome], record: RunRecord | None) -> None:
         if record is not None:
             runs.append(record)
-        loop.call_soon_threadsafe(pod.served, outcomes, record)
+        if threading.get_ident() == me:
+            pod.served(outcomes, record)
+        else:
+            loop.call_soon_threadsafe(pod.served, outcomes, record)
 
     installed = model(program, deliver, **changes)
     pod.install(installed)

@@ -4,6 +4,8 @@ split.
 
 import asyncio
 import random
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +85,7 @@ ASKED = st.builds(
 @given(
     st.lists(ASKED, min_size=1, max_size=16),
     st.integers(1, 9),
-    st.integers(1, 3),
+    st.integers(0, 3),
     st.sampled_from(["0ms", "2ms"]),
     st.booleans(),
 )
@@ -96,7 +98,8 @@ def test_every_request_gets_its_own_rows_once_whatever_else_fails(
         knobs = f'{{"maxBatch": {max_batch}, "maxWait": "{max_wait}", "queue": {{"capacity": 1000, "bytes": "9Mi"}}}}'
         inputs = [text(a.rows, a.length, seed) for seed, a in enumerate(asked)]
         left = [a.fate == "gone" for a in asked]
-        async with desk(encoder, knobs, instances=instances, **changes) as serving:
+        inline = instances == 0  # on the event loop
+        async with desk(encoder, knobs, instances=max(1, instances), inline=inline, **changes) as serving:
             for number, (a, tensors) in enumerate(zip(asked, inputs, strict=True)):
                 if a.fate == "poisonous" and a.rows:
                     tensors["ids"][random.Random(number).randrange(a.rows), 0] = WORDS + 1
@@ -338,3 +341,45 @@ async def test_the_report_says_what_the_load_means_and_costs_follow_the_real_run
     assert serving.pod.watch is not None
     assert serving.pod.watch.cost is not None
     assert serving.pod.watch.cost(1, (4,)) < 0.1, "it was said to take a second"
+
+
+async def test_quick_programs_run_on_the_event_loop_what_was_read_together(encoder: Program) -> None:
+    async with desk(encoder, '{"maxWait": "0ms"}', inline=True, **PADDED) as serving:
+        inputs = [text(1, 5, seed) for seed in range(12)]
+        for tensors in inputs:
+            serving.send(tensors)
+        assert serving.runs == []
+        results = await serving.all()
+        assert serving.engine.inline
+    assert all(right(results[n], tensors) for n, tensors in enumerate(inputs))
+    assert [run.rows for run in serving.runs] == [8, 4]
+
+
+async def test_on_the_event_loop_too_a_request_waits_for_company_no_longer_than_max_wait(encoder: Program) -> None:
+    async with desk(encoder, '{"maxWait": "30ms"}', inline=True, **PADDED) as serving:
+        serving.send(text(1, 5, 1))
+        await asyncio.sleep(0.005)
+        serving.send(text(1, 5, 2))
+        assert serving.runs == []
+        results = await serving.all()
+    assert [run.rows for run in serving.runs] == [2]
+    assert all(isinstance(reply, Reply) and reply.queue_seconds >= 0.02 for reply in results.values())
+
+
+async def test_a_run_that_is_not_quick_ends_the_turns_and_a_thread_takes_over(encoder: Program) -> None:
+    slow = threading.Event()
+
+    def hold(_: Sequence[torch.Tensor]) -> None:
+        if not slow.is_set():
+            slow.set()
+            time.sleep(0.06)
+
+    program = Counting(encoder, hold)
+    async with desk(program, '{"maxWait": "0ms"}', inline=True, **PADDED) as serving:  # type: ignore[arg-type]
+        serving.send(text(1, 5, 1))
+        await serving.all()
+        assert not serving.engine.inline
+        for seed in range(20):
+            serving.send(text(1, 5, seed))
+        results = await serving.all()
+    assert all(isinstance(reply, Reply) for reply in results.values())

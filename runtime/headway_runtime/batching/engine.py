@@ -15,6 +15,7 @@ from headway_runtime.batching.layout import Layout
 from headway_runtime.batching.line import Line
 from headway_runtime.batching.policy import Cost, Limits
 from headway_runtime.batching.runner import Compute, Runner
+from headway_runtime.batching.turns import Turns
 from headway_runtime.batching.work import Answer, Deliver, Outcome, RunRecord, Work
 from headway_runtime.program import Program
 
@@ -35,14 +36,26 @@ class Engine:
         cost: Cost | None = None,
         assembly: Assembly | None = None,
         compute: Callable[[], Compute] | None = None,
+        inline: bool = False,
     ) -> None:
-        """`compute` makes what runs the program for one thread; without it, the program itself does, on the host."""
+        """`compute` makes what runs the program for one thread; without it, the program itself does, on the host.
+        `inline`: its runs are so quick that the event loop makes them (see `turns`), from which `submit` is called.
+        """
         self.layout = layout
         self._line = Line(limits, deliver, cost=cost)
         assembly = assembly or Assembly(program, layout)
         self._runners = tuple(
             Runner(self._line, assembly, compute() if compute else _on_host(program), deliver) for _ in range(instances)
         )
+        self._threads = threading.Event()  # set when they may take from the line
+        self._turns = Turns(self._line, self._runners[0], self._threads.set) if inline else None
+        if not inline:
+            self._threads.set()
+
+    @property
+    def inline(self) -> bool:
+        """Whether runs are made on the event loop."""
+        return not self._threads.is_set()
 
     @property
     def waiting_rows(self) -> int:
@@ -59,10 +72,14 @@ class Engine:
         for runner in self._runners:
             runner.reject_non_finite = non_finite is NonFinite.REJECT
         self._line.apply(limits, cost)
+        if self._turns is not None and self._line.rows:
+            self._turns.call()
 
     def submit(self, *works: Work) -> None:
         """Put requests in line, all or none. Raises QueueFullError, or NotServingError once `stop` was called."""
         self._line.submit(works)
+        if self._turns is not None:
+            self._turns.call()
 
     def cancel(self, ids: Sequence[int]) -> None:
         """Take out of line what still waits of these tickets; no outcome is delivered for them."""
@@ -75,6 +92,7 @@ class Engine:
     def stop(self) -> None:
         """End the threads after their current runs; what still waits is answered with NotServingError."""
         self._line.stop()
+        self._threads.set()
 
     def busy_for(self) -> float:
         """Seconds that the longest of the current runs has taken so far; 0 between runs."""
@@ -84,6 +102,7 @@ class Engine:
         """Returns after `stop`. The caller's thread is one of the instances. Raises what ended any of them: without it
         the pod would be slower for ever.
         """
+        self._threads.wait()
         errors: list[BaseException] = []
 
         def live(runner: Runner) -> None:

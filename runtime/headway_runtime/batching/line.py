@@ -115,6 +115,20 @@ class Line:
             if sleeper is not None and not dropped:
                 sleeper.sleep(now)
 
+    def poll(self) -> tuple[list[Work], float | None]:
+        """The next run, if there is one now; else when to look again. Never waits."""
+        dropped: list[Outcome] = []
+        works: list[Work] = []
+        wake = None
+        with self._lock:
+            if not self._stopping:
+                now = time.monotonic()
+                dropped = self._expired(now)
+                works, wake = self._next(now, dropped)
+        if dropped:
+            self._deliver(dropped, None)
+        return works, wake
+
     def _next(self, now: float, dropped: list[Outcome]) -> tuple[list[Work], float | None]:
         """The next run, or when to look again. Requests whose client is gone join `dropped`."""
         while True:

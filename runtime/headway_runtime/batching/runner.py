@@ -57,17 +57,22 @@ class Runner:
 
     def run(self) -> None:
         """The thread's life: returns once the line was stopped. However it ends, what it took is answered."""
-        works: list[Work] = []
+        torch.set_num_threads(torch.get_num_threads())  # MKL has a number for each thread, OpenMP's is the process's
+        with torch.inference_mode():
+            while works := self._line.take():
+                self.once(works)
+
+    def once(self, works: list[Work]) -> None:
+        """Run what the line gave, and deliver what came of it."""
+        outcomes: Sequence[Outcome] | None = None
+        record = None
         try:
-            with torch.inference_mode():
-                while works := self._line.take():
-                    outcomes, record = self._execute(works)
-                    works = []
-                    self._deliver(outcomes, record)
+            outcomes, record = self._execute(works)
         finally:
-            if works:
+            if outcomes is None:
                 error = ProgramFailedError("the engine ended during this run")
-                self._deliver([Outcome(work.slot, error) for work in works], None)
+                outcomes = [Outcome(work.slot, error) for work in works]
+            self._deliver(outcomes, record)
 
     def _execute(self, works: list[Work]) -> tuple[list[Outcome], RunRecord]:
         joint = self._assembly.joint(works)

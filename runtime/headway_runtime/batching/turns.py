@@ -1,0 +1,64 @@
+"""Runs of a program so quick that to wake a thread would take longer: they are made on the event loop, in turns.
+
+A turn runs what has arrived since the last one, so requests that the loop reads together still share a run. Measured
+with an MLP of 128 floats and 8 clients: 63 us of processor for a request instead of 90, and half the latency or less,
+because two threads of Python take turns at the interpreter anyway, every 5 ms. A run that takes too long all the same
+(its sizes depend on its data, say) ends this: `give_up` is called, and the engine's thread takes over.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from headway_api.podconfig import BucketCost
+
+from headway_runtime.batching.line import Line
+from headway_runtime.batching.runner import Runner
+
+QUICK = 0.0005  # seconds: what every warmed bucket must take at most
+TOO_LONG = 0.05  # seconds: nobody else is served meanwhile
+
+
+def quick(costs: Sequence[BucketCost]) -> bool:
+    """Whether all runs are quick enough, as measured while warming."""
+    return bool(costs) and max(cost.seconds for cost in costs) <= QUICK
+
+
+class Turns:
+    """On the event loop only."""
+
+    def __init__(self, line: Line, runner: Runner, give_up: Callable[[], None]) -> None:
+        self._line = line
+        self._runner = runner
+        self._give_up = give_up
+        self._over = False
+        self._due = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def call(self) -> None:
+        """Something may have to run: take a turn once the loop has read what lies there."""
+        if not self._due and not self._over:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._over:
+            return
+        works, wake = self._line.poll()
+        if works:
+            began = time.monotonic()
+            with torch.inference_mode():
+                self._runner.once(works)
+            if time.monotonic() - began > TOO_LONG:
+                self._over = True
+                self._give_up()
+            elif self._line.rows:
+                self.call()
+        elif wake is not None:
+            delay = max(0.0, wake - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._turn)
