@@ -1,5 +1,6 @@
 """The response cache: what is equal, what is kept, and who is computed when equal requests come at the same time."""
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ def reply(number: float = 1.0, elements: int = 4) -> Reply:
 class Client:
     """A call, and what came of it."""
 
-    deadline: float = 100.0
+    deadline: float = 1e9
     priority: Priority = Priority.NORMAL
     left: bool = False
     results: list[Result] = field(default_factory=list)
@@ -94,10 +95,10 @@ def test_equal_requests_at_the_same_time_are_computed_once() -> None:
 
 def test_when_the_leader_fails_the_next_takes_over_and_nobody_else_fails() -> None:
     desk = Desk()
-    clients = [desk.send(deadline=float(n)) for n in range(3)]
+    clients = [desk.send(deadline=time.monotonic() + n) for n in range(3)]
     desk.running[0].done(DeadlineExceededError("late"))
     assert isinstance(clients[0].result, DeadlineExceededError)
-    assert desk.running[1].deadline == 1.0, "with its own deadline"
+    assert desk.running[1].deadline == clients[1].deadline, "with its own deadline"
     desk.running[1].done(reply())
     assert isinstance(clients[1].result, Reply)
     assert isinstance(clients[2].result, Reply)
@@ -142,17 +143,27 @@ def test_when_all_have_left_nothing_is_computed_any_more() -> None:
 
 
 def test_who_must_start_earlier_than_the_leader_or_is_preferred_to_it_is_computed_on_its_own() -> None:
-    desk = Desk()
-    desk.send(deadline=50.0)
-    hurried = desk.send(deadline=49.0)
-    preferred = desk.send(deadline=50.0, priority=Priority.HIGH)
-    assert [call.deadline for call in desk.running] == [50.0, 49.0, 50.0]
+    desk, now = Desk(), time.monotonic()
+    leads, earlier = now + 50.0, now + 40.0
+    desk.send(deadline=leads)
+    hurried = desk.send(deadline=earlier)
+    preferred = desk.send(deadline=leads, priority=Priority.HIGH)
+    assert [call.deadline for call in desk.running] == [leads, earlier, leads]
     assert desk.running[2].priority is Priority.HIGH
     desk.running[1].done(reply())
     desk.running[2].done(DeadlineExceededError("late"))
     assert isinstance(hurried.result, Reply)
     assert isinstance(preferred.result, DeadlineExceededError)
     assert isinstance(desk.send().result, Reply), "what it got is kept"
+
+
+def test_equal_timeouts_that_did_not_begin_in_order_still_share() -> None:
+    desk, now = Desk(), time.monotonic()
+    desk.send(deadline=now + 2.0)
+    desk.send(deadline=now + 1.98)
+    assert len(desk.running) == 1
+    desk.send(deadline=now - 1)
+    assert len(desk.running) == 2
 
 
 def test_a_full_line_refuses_each_for_itself() -> None:
@@ -196,8 +207,8 @@ def test_one_callers_trouble_with_its_reply_is_not_the_others() -> None:
         raise ConnectionError
 
     desk.send()
-    desk.cache.answer(b"k", Call(200.0, lambda: False, trouble), desk.compute)
-    last = desk.send(deadline=300.0)
+    desk.cache.answer(b"k", Call(1e9, lambda: False, trouble), desk.compute)
+    last = desk.send()
     desk.running[0].done(reply())
     assert isinstance(last.result, Reply)
 
@@ -318,7 +329,7 @@ def test_over_any_history_each_call_gets_one_result_and_the_bound_holds(acts: li
     for kind, *arguments in acts:
         if kind == "send":
             key, deadline, priority = arguments
-            client = Client(deadline, priority)  # type: ignore[arg-type]
+            client = Client(time.monotonic() + 10 * deadline, priority)  # type: ignore[operator, arg-type]
             clients.append(client)
             cache.answer(key, client.call(), running.append)  # type: ignore[arg-type]
         elif kind == "end" and running:

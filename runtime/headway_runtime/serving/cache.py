@@ -1,14 +1,15 @@
 """Answers that were given before, and one computation for equal requests that come at the same time.
 
 Keyed by a strong hash of everything a client wrote (`key_of`). Of equal requests in flight one leads and is computed,
-the others follow and share its reply. Nobody is worse off for following: who would have to start earlier than the
-leader, or is preferred to it, is computed on its own; when the leader's client goes, the computation goes on for those
-who follow; when the leader fails, the next takes over with its own deadline. A program that has failed twice on these
-inputs has failed for all who wait. Errors are not kept.
+the others follow and share its reply. Nobody is worse off for following: who would have to start noticeably earlier
+than the leader, or is preferred to it, is computed on its own; when the leader's client goes, the computation goes on
+for those who follow; when the leader fails, the next takes over with its own deadline. A program that has failed twice
+on these inputs has failed for all who wait. Errors are not kept.
 
 Lives on the event loop, except `gone` of the calls that it makes.
 """
 
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,7 @@ from headway_runtime.serving.values import BytesArray, Call, Given, Output, Repl
 
 ENTRY_BYTES = 1024  # what an entry costs beside its tensors: key, names, objects
 TRIES = 2  # times that a program may fail on the same inputs before it has failed for all
+SLACK = 0.1  # of the time to its deadline, by which who follows may start late: equal timeouts do not begin in order
 
 Result = Reply | RequestError | None
 Compute = Callable[[Call], None]
@@ -178,7 +180,9 @@ class _Flight:
 
     def serves(self, call: Call) -> bool:
         """Whether following is no worse for `call` than a computation of its own."""
-        return call.deadline >= self.leader.deadline and call.priority <= self.leader.priority
+        sooner = self.leader.deadline - call.deadline
+        on_time = sooner <= 0 or sooner <= SLACK * (call.deadline - time.monotonic())
+        return on_time and call.priority <= self.leader.priority
 
     def gone(self) -> bool:
         """Whether nobody waits any more. Called from any thread."""
