@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -79,6 +80,14 @@ class Shared(nn.Module):
         return x / x.shape[0]
 
 
+class Misread(nn.Module):
+    """Takes the rows for words, and the words for rows: right where there is one word."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, words = x.shape
+        return x.reshape(words, rows).T * 2
+
+
 class Convolved(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -102,13 +111,12 @@ class Attended(nn.Module):
         return result
 
 
-def loaded(module: nn.Module, folder: Path, *, dtype: torch.dtype) -> Pod:
-    example = torch.zeros(3, 3, dtype=dtype)
+def loaded(module: nn.Module, folder: Path, *, dtype: torch.dtype, words: Any = None) -> Pod:
+    example = torch.zeros(3, 3 if words is None else 4, dtype=dtype)
+    axes = {0: Dim("batch", min=1, max=8)} | ({} if words is None else {1: words})
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.export.export(
-            module.eval(), (example,), dynamic_shapes=({0: Dim("batch", min=1, max=8)},), strict=False
-        )
+        program = torch.export.export(module.eval(), (example,), dynamic_shapes=(axes,), strict=False)
         torch.export.save(program, folder / "model.pt2")
     cold = {"model": "m", "namespace": "t", "revision": "0a1b2c3d", "artifact": {"uri": "file:///m.pt2"}}
     pod = Pod(ColdConfig.model_validate({**cold, "device": {"kind": "cpu"}}), Metrics(), Origin())
@@ -124,6 +132,10 @@ def test_a_program_that_mixes_rows_runs_one_request_at_a_time(module: type[nn.Mo
 
 def test_a_program_that_counts_its_rows_runs_one_request_at_a_time(tmp_path: Path) -> None:
     refuses_to_batch(loaded(Shared(), tmp_path, dtype=torch.float32), "how many rows there are")
+
+
+def test_a_program_that_mistakes_an_axis_is_caught_though_one_word_hides_it(tmp_path: Path) -> None:
+    refuses_to_batch(loaded(Misread(), tmp_path, dtype=torch.float32, words=Dim("words", min=1, max=8)))
 
 
 @pytest.mark.parametrize("module", [Counted, Trimmed, Numbered])
