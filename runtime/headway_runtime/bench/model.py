@@ -42,9 +42,11 @@ def from_metadata(document: Mapping[str, Any], known: Sequence[str]) -> ModelInf
 
     Metadata says -1 and no names. `known` are the dimensions of the pod's buckets: axis 0 of all inputs is `batch` when
     there is one; one other dimension has all other axes; a dimension named `<input>.<axis>` has that one. What is left
-    gets the name `<input>.<axis>`, and a size of its own.
+    gets the name `<input>.<axis>`, and a size of its own. In place of texts and images, the tensors that may be given
+    instead are taken.
     """
-    tensors = [(i["name"], i["datatype"], [int(size) for size in i["shape"]]) for i in document["inputs"]]
+    given = [tensor for i in document["inputs"] for tensor in i.get("parameters", {}).get("instead", [i])]
+    tensors = [(i["name"], i["datatype"], [int(size) for size in i["shape"]]) for i in given]
     named = {f"{name}.{axis}" for name, _, shape in tensors for axis in range(len(shape))}
     others = [name for name in known if name != BATCH and name not in named]
     only = others[0] if len(others) == 1 and not any(name in named for name in known) else None

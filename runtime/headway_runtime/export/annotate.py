@@ -14,7 +14,7 @@ import torch
 
 from headway_runtime import parity
 from headway_runtime.agreement import Tolerance
-from headway_runtime.export import facts, proof, rewrite
+from headway_runtime.export import facts, merge, proof, rewrite, steps
 from headway_runtime.export.errors import ExportError
 from headway_runtime.export.facts import Facts
 from headway_runtime.export.model import Exported, finish
@@ -51,19 +51,19 @@ def annotate(
             proof.opened(source, program) as pod,
             tempfile.TemporaryDirectory(dir=path.parent, prefix=".headway-export-") as folder,
         ):
-            name = programs.choose(pod.inspection.programs, program)
-            place = programs.record(name, list(pod.inspection.programs))
+            place = programs.record(pod.name, list({*pod.inspection.programs, *given.programs}))
             document = {**_present(source, place), **given.document()}
             if dimensions:
                 document["dimensions"] = [dict(zip(("input", "axis", "name"), d, strict=True)) for d in dimensions]
             if samples is not None or not any(s["outputs"] for s in document.get("samples", [])):
-                document["samples"] = facts.samples(_answered(pod, name, samples))
+                document["samples"] = facts.samples(_answered(pod, pod.name, samples))
             document["torch"] = pod.program.torch_version
             records = {place: facts.write(document)}
             if given.tokenizer is not None:
                 records[record.TOKENIZER] = facts.read_tokenizer(given.tokenizer)
             file = Path(folder) / path.name
             rewrite.with_records(source, file, records)
+            merge.add_programs(file, given.programs)
             return _proven(file, path, program, Tolerance(**document.get("tolerance", {})))
     except PrepareError as refusal:
         raise ExportError(f"{source}: {refusal}") from None
@@ -109,6 +109,7 @@ def _proven(file: Path, path: Path, program: str | None, tolerance: Tolerance) -
         golden = parity.load_golden(pod.directory, program)
         largest = proof.check(pod, golden.samples, tolerance)
         notes = [] if pod.layout.reason is None else [f"pods run one request at a time: {pod.layout.reason}"]
+        notes += steps.try_steps(pod)
     if golden.samples:
         notes.append("the golden answers are this machine's run of the program, not its module's")
     return finish(file, path, len(golden.samples), len(golden.samples), largest, notes)

@@ -25,7 +25,8 @@ class Facts:
     """``outputs``: names, in order. ``padding``: the value that fills an input up. ``task``: such as
     ``text-classification``. ``labels``: the classes, in order. ``tokenizer``: a ``tokenizer.json``. ``preprocessing``:
     facts for clients, such as ``mean``. ``rtol``, ``atol``: how closely a pod must reproduce the golden samples.
-    ``steps``: what a pod does to a request before the program runs, and to its answer.
+    ``steps``: what a pod does to a request before the program runs, and to its answer. ``programs``: by ``preprocess``
+    and ``postprocess``, files whose program is put into the archive and runs as this step.
     """
 
     outputs: Sequence[str] | None = None
@@ -37,6 +38,7 @@ class Facts:
     rtol: float | None = None
     atol: float | None = None
     steps: Steps = field(default_factory=Steps)
+    programs: Mapping[str, Path] = field(default_factory=dict)
 
     def tolerance(self) -> Tolerance:
         """For the golden samples."""
@@ -52,7 +54,7 @@ class Facts:
             "labels": list(self.labels),
             "preprocessing": dict(self.preprocessing),
             "tolerance": {name: value for name, value in tolerance.items() if value is not None},
-            "steps": self.steps.document(),
+            "steps": {**self.steps.document(), **{step: step for step in self.programs}},
         }
         return {name: value for name, value in fields.items() if value not in (None, {}, [])}
 

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from headway_runtime import parity
-from headway_runtime.export import eager, facts, proof, sizes
+from headway_runtime.export import eager, facts, merge, proof, sizes
+from headway_runtime.export import steps as steps_
 from headway_runtime.export.eager import Inputs
 from headway_runtime.export.errors import ExportError, explain
 from headway_runtime.export.facts import Fact, Facts
@@ -53,13 +54,16 @@ def export_model(
     rtol: float | None = None,
     atol: float | None = None,
     steps: Steps | None = None,
+    preprocess: str | Path | None = None,
+    postprocess: str | Path | None = None,
 ) -> Exported:
     """Export ``module`` (in eval mode) called with keyword arguments, prove it, and save it at ``path``.
 
     ``example_inputs`` gives the arguments of ``forward`` by name, in any order; a dynamic axis is larger than 1 in
     them. ``samples`` are inputs whose answers are recorded as golden (None: the example inputs; at most 4 MB). The
-    other arguments are the fields of ``Facts``. The program is run as a pod would run it, at the samples, at the
-    smallest batch and at a larger one, and compared with the module. Raises ExportError, and leaves ``path`` as it was.
+    other arguments are the fields of ``Facts``, and ``preprocess`` and ``postprocess`` its ``programs``. The program is
+    run as a pod would run it, at the samples, at the smallest batch and at a larger one, and compared with the module;
+    a request goes through the steps. Raises ExportError, and leaves ``path`` as it was.
     """
     given = Facts(
         outputs=outputs,
@@ -71,6 +75,11 @@ def export_model(
         rtol=rtol,
         atol=atol,
         steps=steps or Steps(),
+        programs={
+            step: Path(file)
+            for step, file in (("preprocess", preprocess), ("postprocess", postprocess))
+            if file is not None
+        },
     )
     return export(module, example_inputs, Path(path), dynamic_shapes, given, samples)
 
@@ -108,25 +117,27 @@ def export(
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".headway-export-", dir=path.parent) as folder:
         file = Path(folder) / path.name
-        _save(program, file, _extra(example_inputs, dynamic_shapes, given, recorded))
+        _save(program, file, _extra(example_inputs, dynamic_shapes, given, recorded), given)
         with proof.opened(file) as pod:
             notes += sizes.narrowed(declared, pod.program)
             fitting = [s for s in recorded if parity.refused(pod.program, pod.layout, s) is None]
             if generated and len(fitting) < len(recorded):
                 recorded = fitting
-                _save(program, file, _extra(example_inputs, dynamic_shapes, given, recorded))
+                _save(program, file, _extra(example_inputs, dynamic_shapes, given, recorded), given)
             first = recorded[0] if recorded else answered(example_inputs)
             more = [answered(dict(zip(names, inputs, strict=True))) for inputs in _batches(pod, first.inputs)]
             runs = [first, *recorded[1:], *more]
             largest = proof.check(pod, runs, given.tolerance())
             if pod.layout.reason is not None:
                 notes.append(f"pods run one request at a time: {pod.layout.reason}")
+            notes += steps_.try_steps(pod)
         return finish(file, path, len(recorded), len(runs), largest, notes)
 
 
-def _save(program: torch.export.ExportedProgram, file: Path, extra: dict[str, str]) -> None:
+def _save(program: torch.export.ExportedProgram, file: Path, extra: dict[str, str], given: Facts) -> None:
     program.example_inputs = None  # they would be saved as a pickle; the samples say more
     torch.export.save(program, file, extra_files=extra)
+    merge.add_programs(file, given.programs)
 
 
 def finish(file: Path, path: Path, samples: int, runs: int, largest: float, notes: Sequence[str]) -> Exported:

@@ -10,7 +10,7 @@ from headway_runtime import parity
 from headway_runtime.agreement import Tolerance
 from headway_runtime.batching.layout import Layout
 from headway_runtime.export.errors import ExportError
-from headway_runtime.prepare import repack
+from headway_runtime.prepare import programs, repack
 from headway_runtime.prepare.errors import PrepareError, Refusal
 from headway_runtime.prepare.inspection import Inspection
 from headway_runtime.prepare.isolate import inspect_isolated
@@ -22,6 +22,7 @@ class Opened:
     """A file as a pod has it."""
 
     inspection: Inspection
+    name: str
     program: Program
     layout: Layout
     directory: Path
@@ -30,20 +31,21 @@ class Opened:
 @contextmanager
 def opened(file: Path, program: str | None = None) -> Iterator[Opened]:
     """Inspect, prepare and load a file in a temporary folder. Raises ExportError in the words of a pod's refusal."""
-    with tempfile.TemporaryDirectory(prefix="headway-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="headway-") as temporary:
+        folder = Path(temporary)
         try:
             real = file.resolve()  # here, unlike in a pod, a link is the user's own
             inspection = inspect_isolated(real)
             repack.repack(inspection, real, folder)
-            loaded = load_program(folder, dimension_names={}, program=program)
+            name = programs.choose(inspection.programs, program)
+            loaded = load_program(folder, dimension_names={}, program=name)
         except PrepareError as refusal:
             if isinstance(refusal, Refusal) and refusal.rule.startswith("record."):  # written from options
                 raise ExportError(f"what was asked for does not fit the program: {refusal.detail}") from None
             raise ExportError(f"a pod would refuse this program ({refusal.reason}): {refusal}") from None
         except ProgramError as error:
             raise ExportError(f"a pod would refuse this program ({error.reason}): {error.message}") from None
-        yield Opened(inspection, loaded, Layout.of(loaded), folder)
+        yield Opened(inspection, name, loaded, Layout.of(loaded), folder)
 
 
 def check(pod: Opened, samples: Sequence[parity.Sample], tolerance: Tolerance) -> float:
