@@ -6,18 +6,19 @@ The methods are called on the event loop, once for each request or run; what has
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from headway_runtime.batching.policy import Priority
 from headway_runtime.batching.work import RunRecord
 from headway_runtime.drift import DriftCollector
+from headway_runtime.histogram import Histogram
 from headway_runtime.warmup import describe
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS: Sequence[float] = tuple(
-    base * 10.0**exponent for exponent in range(-4, 2) for base in (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+    float(f"{base}e{exponent}") for exponent in range(-4, 2) for base in (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 )
 _ROWS: Sequence[float] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)
 
@@ -31,14 +32,14 @@ class Metrics:
         self.latency = Histogram(
             "headway_request_seconds",
             "From the request's head to its answer, of answers with code 200.",
-            buckets=_SECONDS,
+            bounds=_SECONDS,
             registry=registry,
         )
         self.queue_time = Histogram(
             "headway_queue_seconds",
             "From admission to the start of the run.",
-            ["priority"],
-            buckets=_SECONDS,
+            label="priority",
+            bounds=_SECONDS,
             registry=registry,
         )
         self.rejections = Counter(
@@ -53,8 +54,8 @@ class Metrics:
             "headway_step_seconds",
             "One turn of a step around the program: texts or images of the requests that came together; one run of"
             " another program of the artifact.",
-            ["step"],
-            buckets=_SECONDS,
+            label="step",
+            bounds=_SECONDS,
             registry=registry,
         )
         self._add_runs()
@@ -64,14 +65,14 @@ class Metrics:
         self.drift = DriftCollector()
         registry.register(self.drift)
         self._by_code: dict[int, Counter] = {}
-        self._by_priority = {level: self.queue_time.labels(level.name.lower()) for level in Priority}
+        self._by_priority = {level: self.queue_time.series(level.name.lower()) for level in Priority}
 
     def _add_runs(self) -> None:
         registry = self.registry
-        self.run_time = Histogram("headway_run_seconds", "One run of the program.", buckets=_SECONDS, registry=registry)
+        self.run_time = Histogram("headway_run_seconds", "One run of the program.", bounds=_SECONDS, registry=registry)
         self.busy = Counter("headway_busy_seconds", "Time in runs, of all instances together.", registry=registry)
         self.instances = Gauge("headway_instances", "Runs that this pod has at a time.", registry=registry)
-        self.batch_rows = Histogram("headway_batch_rows", "Rows in one run.", buckets=_ROWS, registry=registry)
+        self.batch_rows = Histogram("headway_batch_rows", "Rows in one run.", bounds=_ROWS, registry=registry)
         self.batch_requests = Counter("headway_run_requests", "Requests that shared the runs.", registry=registry)
         self.bucket_runs = Counter(
             "headway_bucket_runs", "Runs by the smallest bucket that holds them.", ["bucket"], registry=registry
@@ -148,7 +149,7 @@ class Metrics:
 
     def stepped(self, step: str, seconds: float) -> None:
         """A turn of a step ended: `text`, `image`, `preprocess` or `postprocess`."""
-        self.step_time.labels(step).observe(seconds)
+        self.step_time.series(step).observe(seconds)
 
     def warmed(self, sizes: Mapping[str, int], seconds: float) -> None:
         """A bucket was run while warming."""

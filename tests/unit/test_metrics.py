@@ -1,9 +1,12 @@
 """What a pod counts."""
 
+import prometheus_client
 import pytest
 from headway_runtime.batching.policy import Priority
 from headway_runtime.batching.work import RunRecord
+from headway_runtime.histogram import Histogram
 from headway_runtime.metrics import Metrics
+from prometheus_client import CollectorRegistry
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -49,6 +52,19 @@ def test_waiting_is_seen_by_priority() -> None:
     metrics.queued(Priority.HIGH, 0.001)
     assert value(metrics, "headway_queue_seconds_sum", priority="low") == 0.5
     assert value(metrics, "headway_queue_seconds_bucket", priority="high", le="0.001") == 1
+
+
+def test_a_histogram_says_what_the_librarys_own_says() -> None:
+    bounds, registry = (0.001, 0.5, 2.0, 10.0), CollectorRegistry()
+    ours = Histogram("ours", "text", bounds=bounds, registry=registry, label="who")
+    theirs = prometheus_client.Histogram("theirs", "text", ["who"], buckets=bounds, registry=registry)
+    for value in (0.0, 0.001, 0.0011, 0.5, 1.0, 10.0, 10.1, 1e9):
+        ours.series("a").observe(value)
+        theirs.labels("a").observe(value)
+    text = prometheus_client.generate_latest(registry).decode().splitlines()
+    said = [[line.split("_", 1)[1] for line in text if line.startswith(f"{name}_")] for name in ("ours", "theirs")]
+    assert said[0] == [line for line in said[1] if not line.startswith("created")]
+    assert len(said[0]) == len(bounds) + 3
 
 
 def test_without_a_gpu_its_memory_has_no_samples() -> None:

@@ -1,0 +1,59 @@
+"""A Prometheus histogram that costs a fifth of the library's: for what is measured at every request.
+
+Not thread-safe, which is where most of the difference comes from: everything is observed on the event loop.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.utils import floatToGoString
+
+
+class Series:
+    """Observations with one value of the label; `bounds` are the buckets' upper bounds, ascending, without infinity."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count it in the first bucket whose bound is no smaller."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+        """The samples of this series."""
+        names = [*map(floatToGoString, self._bounds), "+Inf"]
+        family.add_metric(labels, list(zip(names, accumulate(self._counts), strict=True)), self._sum)
+
+
+class Histogram(Collector):
+    """`label` is the name of its only label, if it has one; a series with a value appears once it was asked for."""
+
+    def __init__(
+        self, name: str, text: str, *, bounds: Sequence[float], registry: CollectorRegistry, label: str | None = None
+    ) -> None:
+        self._name, self._text, self._bounds, self._label = name, text, bounds, label
+        self._series: dict[str, Series] = {} if label else {"": Series(bounds)}
+        registry.register(self)
+
+    def observe(self, value: float) -> None:
+        """For a histogram without a label."""
+        self._series[""].observe(value)
+
+    def series(self, value: str) -> Series:
+        """The observations with this value of the label."""
+        return self._series.setdefault(value, Series(self._bounds))
+
+    def collect(self) -> Iterable[HistogramMetricFamily]:
+        """For Prometheus."""
+        family = HistogramMetricFamily(self._name, self._text, labels=[self._label] if self._label else [])
+        for value, series in self._series.items():
+            series.add_to(family, [value] if self._label else [])
+        yield family
