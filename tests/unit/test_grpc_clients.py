@@ -234,7 +234,7 @@ def test_errors_name_the_input_and_what_is_allowed(client: triton.InferenceServe
     with pytest.raises(InferenceServerException, match="input 'mask' is missing"):
         client.infer(MODEL, inputs([[1, 2]])[:1])
     texts = triton.InferInput("ids", [1, 1], "BYTES").set_data_from_numpy(np.array([["a"]], dtype=np.object_))
-    with pytest.raises(InferenceServerException, match="input 'ids': .*BYTES"):
+    with pytest.raises(InferenceServerException, match=r"input 'ids': .*BYTES"):
         client.infer(MODEL, [texts, inputs([[1]])[1]])
 
 

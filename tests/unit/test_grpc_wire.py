@@ -19,7 +19,7 @@ def test_a_timeout_is_read_in_every_unit(timeout: bytes, seconds: float) -> None
     assert wire.seconds(timeout) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("timeout", [b"", b"5", b"S", b"-1S", b"1.5S", b"123456789S", b"1s", b"1S ", "１S".encode()])
+@pytest.mark.parametrize("timeout", [b"", b"5", b"S", b"-1S", b"1.5S", b"123456789S", b"1s", "\uff11S".encode()])
 def test_a_timeout_of_another_form_is_refused(timeout: bytes) -> None:
     with pytest.raises(WireError, match="grpc-timeout") as refused:
         wire.seconds(timeout)
@@ -86,7 +86,7 @@ def test_a_first_byte_that_is_no_flag_is_refused() -> None:
 def test_an_encoding_that_is_not_read_is_named_with_those_that_are() -> None:
     assert wire.encoding(None) is None
     assert wire.encoding(b"identity") is None
-    with pytest.raises(WireError, match="snappy.*identity, deflate, gzip") as refused:
+    with pytest.raises(WireError, match=r"snappy.*identity, deflate, gzip") as refused:
         wire.encoding(b"snappy")
     assert refused.value.status is Status.UNIMPLEMENTED
 

@@ -5,11 +5,15 @@ from dataclasses import dataclass
 MAX_STREAMS = 256  # calls at the same time on one connection: h2 walks over all of them for every new one
 MAX_HEADER_LIST = 64 * 2**10  # bytes of a call's headers, uncompressed (as over HTTP/1.1)
 MAX_FRAME = 256 * 2**10  # bytes: larger tensors come in fewer pieces than with the usual 16 KiB
+MAX_SILENT = (
+    2 * MAX_FRAME
+)  # bytes that h2 may keep before they are a frame; it looks at a frame's length at its end only
 STREAM_WINDOW = 2**20  # bytes that a client may send ahead in one call ...
 CONNECTION_WINDOW = 16 * 2**20  # ... and in all calls of its connection
 MAX_MESSAGE = 64 * 2**20  # bytes of one message, until the knobs are known
 MAX_HELD = 256 * 2**20  # bytes of all messages that have not arrived in full; at least those of one that is allowed
 HANDSHAKE_SECONDS = 10.0  # from the connection to its first call
+FAREWELL_SECONDS = 0.5  # in which calls may still come after a client has heard that it should begin no more
 STALLED_SECONDS = 30.0  # an answer of which the client takes nothing for so long is given up, with its connection
 MAX_UNSENT = 8 * 2**20  # bytes of answers in a connection's buffer, above which its client is not read any more
 

@@ -4,9 +4,9 @@ Every abuse of HTTP/2 that costs a server more than its client has a bound (`bou
 with ENHANCE_YOUR_CALM. What h2 itself bounds: the size of frames and headers, CONTINUATION frames, streams, windows.
 
 *Drain*: GOAWAY with the highest stream number says "begin no more calls here"; calls that were on their way arrive
-before the answer to the PING that follows it; then a second GOAWAY names the last call that is answered, and the
-connection ends with it. No call is lost between the two. h2 takes a connection for closed once it has sent GOAWAY, so
-both are written beside it.
+before the answer to the PING that follows it, or soon after it (gRPC's C core sends that answer before the calls it has
+in hand); then a second GOAWAY names the last call that is answered, and the connection ends with it. No call is lost
+between the two. h2 takes a connection for closed once it has sent GOAWAY, so both are written beside it.
 """
 
 import asyncio
@@ -95,8 +95,10 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
         self._flushing = False  # a flush is due
+        self._silent = 0  # bytes since the last event
         self._paused = False  # the client does not take what is sent
         self._draining = False
+        self._farewell: asyncio.TimerHandle | None = None
         self._last: int | None = None  # the last call that is answered, once that is said
         self._seen = 0  # the last call
         self._idle = bounds.idle_frames(now := time.monotonic())
@@ -118,6 +120,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """Nobody waits for what is left."""
         self._host.disconnected(self)
+        if self._farewell is not None:
+            self._farewell.cancel()
         for exchange in list(self.calls.values()):
             exchange.lose()
         self.calls.clear()
@@ -128,6 +132,10 @@ class Connection(asyncio.Protocol):
             events = self._h2.receive_data(data)
         except H2Error as error:
             self._give_up(f"{type(error).__name__}: {error}")
+            return
+        self._silent = 0 if events else self._silent + len(data)
+        if self._silent > bounds.MAX_SILENT:
+            self._give_up(f"{self._silent} bytes without an event: a frame or headers that do not end")
             return
         for event in events:
             handle = _HANDLERS.get(type(event))
@@ -163,6 +171,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """End it once what is written is sent."""
+        self._last_words()
         if not self._transport.is_closing():
             self._flush()
             self._transport.close()
@@ -269,9 +278,14 @@ class Connection(asyncio.Protocol):
         self._spend(self._idle, "frames that carry nothing")
 
     def _ponged(self, event: PingAckReceived) -> None:
-        if event.ping_data == _DRAINING and self._draining and self._last is None:
-            self._last = self._seen
+        if event.ping_data == _DRAINING and self._draining and self._farewell is None:
+            self._farewell = self._loop.call_later(bounds.FAREWELL_SECONDS, self._last_words)
+
+    def _last_words(self) -> None:
+        """Name the last call that is answered."""
+        if self._last is None and not self._transport.is_closing():
             self._flush()
+            self._last = self._seen
             self._transport.write(_goaway(self._last))
             self._maybe_close()
 
@@ -303,7 +317,7 @@ class Connection(asyncio.Protocol):
 
     def _maybe_close(self) -> None:
         if self._last is not None and not self.calls:
-            self.close()
+            self._flush()
 
     def _soon(self) -> None:
         """Write once for all that is sent in this turn of the loop: a batch's answers share a system call."""
