@@ -25,9 +25,9 @@ from tests.bench.peers.results import Result, as_json, machine, shown, standing
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", default=",".join(MLP), help="names, separated by commas (default: all)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3, help="of one round of one server")
-    parser.add_argument("--warm", type=float, default=4, help="seconds of load before the first round")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=2, help="of one round of one server")
+    parser.add_argument("--warm", type=float, default=8, help="seconds of load before the first round")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--tune", action="store_true", help="measure every setting of each peer instead of its best")
     parser.add_argument("--json", type=Path, help="also write the results to this file")

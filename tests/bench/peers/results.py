@@ -53,6 +53,12 @@ def measured_of(results: Sequence[Result], drive: str) -> list[Result]:
     return sorted(found, key=lambda r: r.figure("cpu_us", drive).median)
 
 
+def ratio(result: Result, base: Result, drive: str) -> Figure:
+    """CPU per request against another server's in the same round, which met the same neighbours."""
+    pairs = zip(result.rounds[drive], base.rounds[drive], strict=False)
+    return Figure.of([ours["cpu_us"] / theirs["cpu_us"] for ours, theirs in pairs])
+
+
 def name(result: Result) -> str:
     """The peer and its version."""
     versions = [result.versions[package] for package in result.peer.packages[:1] if package in result.versions]
@@ -62,13 +68,13 @@ def name(result: Result) -> str:
 def shown(results: Sequence[Result], drive: str = "closed") -> str:
     """A Markdown table of one drive, cheapest first; ratios to Headway's JSON."""
     found = measured_of(results, drive)
-    base = next((r.figure("cpu_us", drive).median for r in found if r.peer.name == "headway"), None)
+    base = next((r for r in found if r.peer.name == "headway"), None)
     header = ["server", "CPU µs/request", "ratio to Headway", "requests/s", "p50 ms", "p99 ms", "refused", "settings"]
     rows = [
         [
             name(r),
             r.figure("cpu_us", drive).text(1),
-            f"{r.figure('cpu_us', drive).median / base:.2f}" if base else "",
+            ratio(r, base, drive).text(2) if base else "",
             r.figure("per_second", drive).text(),
             r.figure("p50_ms", drive).text(1),
             r.figure("p99_ms", drive).text(1),

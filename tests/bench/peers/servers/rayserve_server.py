@@ -8,7 +8,12 @@ from typing import Any
 from served import config
 
 _settings = config()
-os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_LOG_TO_STDERR": "0", "RAY_DEDUP_LOGS": "0"}
+os.environ |= {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_AUTH_MODE": "disabled",
+}
 os.environ |= {name: str(value) for name, value in _settings.get("environment", {}).items()}
 os.environ["PYTHONPATH"] = str(Path(__file__).parent)
 

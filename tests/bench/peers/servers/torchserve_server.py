@@ -23,6 +23,7 @@ def main() -> None:
         f"inference_address=http://127.0.0.1:{settings['port']}\n"
         f"management_address=http://127.0.0.1:{settings['port'] + 1}\n"
         f"metrics_address=http://127.0.0.1:{settings['port'] + 2}\n"
+        f"grpc_inference_port={settings['port'] + 3}\ngrpc_management_port={settings['port'] + 4}\n"
         f"disable_token_authorization=true\nenable_envvars_config=false\njob_queue_size=1000\n"
         f"disable_system_metrics=true\nmodel_store={store}\nload_models=mlp.mar\n"
         f"vmargs={settings.get('vmargs', '-Xmx512m')}\n"
