@@ -2,18 +2,25 @@
 
 import logging
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway_runtime.cli import pairs
+
 if TYPE_CHECKING:
-    from headway_runtime.export import Exported, Facts
+    from headway_runtime.export import Exported
 
 _SOURCE = "FILE.py:NAME or MODULE:NAME of a torch.nn.Module, or of a function that returns one; or a .pt2 that exists"
 _INPUT = "an argument of forward: its type and axes, a name with a range where the size may vary; once for each"
+_TEXT = "a BYTES input of texts: ids=NAME,mask=NAME,maxLength=128,truncate=true; needs a tokenizer"
+_IMAGE = "a BYTES input of encoded images: tensor=NAME,resize=256,crop=224x224,mean=0.5:0.5:0.5,std=0.5:0.5:0.5"
+_CLASSIFY = "two more outputs, the best labels and their scores: output=NAME,top=5,softmax=true; needs --labels"
+_BEFORE = "a program that runs first: its outputs are inputs of this one, by name"
+_AFTER = "a program that runs last: its inputs are outputs of this one, by name"
 _SAMPLE = "golden inputs: an .npz file with an array for each input; may be repeated"
 
 
@@ -44,6 +51,11 @@ def export(
     preprocessing: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="a fact for clients, as in size=224; may be repeated")
     ] = None,
+    text: Annotated[str | None, typer.Option(metavar="KEY=VALUE,…", help=_TEXT)] = None,
+    image: Annotated[str | None, typer.Option(metavar="KEY=VALUE,…", help=_IMAGE)] = None,
+    classify: Annotated[str | None, typer.Option(metavar="KEY=VALUE,…", help=_CLASSIFY)] = None,
+    before: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, metavar="FILE.pt2", help=_BEFORE)] = None,
+    after: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, metavar="FILE.pt2", help=_AFTER)] = None,
     rtol: Annotated[float | None, typer.Option(help="relative tolerance of the golden answers")] = None,
     atol: Annotated[float | None, typer.Option(help="absolute tolerance of the golden answers")] = None,
     program: Annotated[str | None, typer.Option(help="of a .pt2 that holds several: which of them")] = None,
@@ -65,88 +77,33 @@ def export(
     Axes of one name have one size. More: docs/export.md.
     """
     from headway_runtime.export import ExportError, Facts
+    from headway_runtime.export.asked import Asked, from_code, from_file
 
     try:
         given = Facts(
             outputs=outputs,
-            padding={name: _number(value, "--pad") for name, value in _pairs(pad, "--pad")},
+            padding={name: pairs.number(value, "--pad") for name, value in pairs.read(pad, "--pad")},
             task=task,
             labels=labels.read_text().splitlines() if labels else (),
             tokenizer=tokenizer,
-            preprocessing={name: _fact(value) for name, value in _pairs(preprocessing, "--preprocessing")},
+            preprocessing={name: pairs.fact(value) for name, value in pairs.read(preprocessing, "--preprocessing")},
             rtol=rtol,
             atol=atol,
+            steps=pairs.steps(text=text, image=image, labels=classify),
+            programs={
+                step: file for step, file in (("preprocess", before), ("postprocess", after)) if file is not None
+            },
         )
-        ask = (inputs or [], ranges or [], sample or [], samples, seed)
+        asked = Asked(out, given, program, inputs or (), ranges or (), sample or (), samples, seed)
         with _quiet():
             if source.endswith(".pt2") or zipfile.is_zipfile(source):
-                done = _annotate(Path(source), out, given, program, *ask)
+                done = from_file(Path(source), asked)
             else:
-                done = _export(source, out, given, *ask)
+                done = from_code(source, asked)
     except ExportError as error:
         typer.echo(f"headway export: {error}", err=True)
         raise typer.Exit(1) from None
     _tell(done)
-
-
-def _export(
-    source: str,
-    out: Path,
-    given: "Facts",
-    inputs: Sequence[str],
-    ranges: Sequence[str],
-    files: Sequence[Path],
-    count: int | None,
-    seed: int,
-) -> "Exported":
-    import torch
-
-    from headway_runtime.export import ExportError, specs
-    from headway_runtime.export import source as sources
-    from headway_runtime.export.model import export as export_module
-    from headway_runtime.export.sizes import Size
-
-    module = sources.load(source)
-    if not inputs:
-        raise ExportError(f"say what forward takes, one --input for each argument: {specs.hint(module)}")
-    described = specs.parse_inputs(inputs)
-    limits = specs.parse_ranges(ranges, [s.name for s in described])
-    random = torch.Generator().manual_seed(seed)
-    sizes = specs.dimensions(described)
-    example = specs.make(described, specs.tracing_sizes(sizes), limits, random)
-    shapes = {s.name: {axis: n for axis, n in enumerate(s.axes) if isinstance(n, Size)} for s in described}
-    golden = [specs.read(file, described) for file in files]
-    wanted = count if count is not None else 0 if files else 2
-    golden += specs.samples(described, wanted, limits, random)
-    return export_module(module, example, out, shapes, given, golden, generated=not files)
-
-
-def _annotate(
-    source: Path,
-    out: Path,
-    given: "Facts",
-    program: str | None,
-    inputs: Sequence[str],
-    ranges: Sequence[str],
-    files: Sequence[Path],
-    count: int | None,
-    seed: int,
-) -> "Exported":
-    import torch
-
-    from headway_runtime.export import ExportError, annotate, annotations, proof, specs
-
-    if not source.is_file():
-        raise ExportError(f"there is no file {source}")
-    with proof.opened(source, program) as pod:
-        names = annotations.names_of(pod.program, specs.parse_inputs(inputs))
-        golden = None
-        if files or count is not None:
-            described = annotations.specs_of(pod.program)
-            limits = specs.parse_ranges(ranges, [s.name for s in described])
-            golden = [specs.read(file, described) for file in files]
-            golden += specs.samples(described, count or 0, limits, torch.Generator().manual_seed(seed))
-    return annotate(source, path=out, dimensions=names, given=given, samples=golden, program=program)
 
 
 def _tell(done: "Exported") -> None:
@@ -160,33 +117,6 @@ def _tell(done: "Exported") -> None:
         f"next: headway inspect {done.path}, headway serve {done.path}",
     ]
     typer.echo("\n".join(lines))
-
-
-def _pairs(texts: Sequence[str] | None, option: str) -> Iterator[tuple[str, str]]:
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"{text!r}: write NAME=VALUE", param_hint=option)
-        yield name, value
-
-
-def _number(text: str, option: str) -> float:
-    value = _fact(text)
-    if isinstance(value, str):
-        raise typer.BadParameter(f"{text!r} is no number", param_hint=option)
-    return value
-
-
-def _fact(text: str) -> str | int | float | bool:
-    """``224``, ``0.5``, ``true``, or text."""
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 @contextmanager
