@@ -300,7 +300,8 @@ class Pod:
     def _recommendation(self) -> Recommendation | None:
         if self.watch is None or self.settings is None:
             return None
-        return self.watch.recommendation(self.settings.limits, time.monotonic())
+        settings = self.settings
+        return self.watch.recommendation(settings.limits, settings.latency_target, time.monotonic())
 
     def _apply(self, text: str, name: str | None) -> None:
         """Obey a knobs file from the next run on, and acknowledge it; a bad one changes nothing."""

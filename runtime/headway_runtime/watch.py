@@ -12,6 +12,7 @@ from headway_runtime.batching.costs import CostModel, Observed
 from headway_runtime.batching.engine import Answer, Outcome, RunRecord
 from headway_runtime.batching.layout import Layout
 from headway_runtime.batching.policy import Limits
+from headway_runtime.batching.target import Within
 from headway_runtime.buckets import Buckets
 from headway_runtime.recent import Recent
 
@@ -51,9 +52,10 @@ class Watch:
         """A request found no room in line, or ran out of time there."""
         self._recent.refused(now)
 
-    def recommendation(self, limits: Limits, now: float) -> Recommendation | None:
-        """What to set, and why; None when too little was seen."""
-        window = self._recent.window(
-            now, limits=limits, batches=self._batches, instances=self._instances, cost=self.cost
-        )
+    def recommendation(self, limits: Limits, target: float | None, now: float) -> Recommendation | None:
+        """What to set, and why; None when too little was seen. `target` is the latency target (seconds), if there is
+        one: no run beyond it is advised.
+        """
+        cost = self.cost if self.cost is None or target is None else Within(self.cost, target)
+        window = self._recent.window(now, limits=limits, batches=self._batches, instances=self._instances, cost=cost)
         return recommend(window)

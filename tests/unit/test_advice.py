@@ -8,6 +8,7 @@ from headway_api.podconfig import Advice
 from headway_api.units import DURATION_PATTERN
 from headway_runtime.advice import Window, recommend
 from headway_runtime.batching.policy import Limits
+from headway_runtime.batching.target import Within
 from headway_runtime.batching.work import RunRecord
 from headway_runtime.recent import CELL_SECONDS, CELLS, Recent
 
@@ -49,6 +50,7 @@ TABLE = [
     ("busy with full runs", window({8: 3000}), Advice.UNDER_BATCHED, 32, None, "costs 29% less"),
     ("busy with full runs, larger ones gain nothing", window({8: 3000}, cost=linear), Advice.BALANCED, None, None, ""),
     ("full runs at the largest bucket", window({8: 3000}, batches=(1, 8)), Advice.BALANCED, None, None, ""),
+    ("larger runs miss the target", window({8: 3000}, cost=Within(affine, 0.014)), Advice.BALANCED, None, None, ""),
     ("busy one by one", window({1: 5000, 2: 2000}), Advice.UNDER_BATCHED, None, "10ms", "costs 56% less"),
     ("few, and dear", window({1: 500, 2: 200}, busy=40), Advice.BALANCED, None, None, ""),
     ("one by one, and linear", window({1: 5000, 2: 2000}, cost=linear), Advice.BALANCED, None, None, ""),

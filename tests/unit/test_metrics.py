@@ -2,6 +2,7 @@
 
 import prometheus_client
 import pytest
+import torch
 from headway_runtime.batching.policy import Priority
 from headway_runtime.batching.work import RunRecord
 from headway_runtime.histogram import Histogram
@@ -65,6 +66,16 @@ def test_a_histogram_says_what_the_librarys_own_says() -> None:
     said = [[line.split("_", 1)[1] for line in text if line.startswith(f"{name}_")] for name in ("ours", "theirs")]
     assert said[0] == [line for line in said[1] if not line.startswith("created")]
     assert len(said[0]) == len(bounds) + 3
+
+
+def test_a_gpus_memory_is_read_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch says of a GPU, in its place: there was none to try it on."""
+    said = {"is_available": True, "is_initialized": True, "mem_get_info": (3, 10), "memory_allocated": 1}
+    for name, value_ in {**said, "memory_reserved": 2}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value_=value_: value_)
+    metrics = Metrics()
+    kinds = ("allocated", "reserved", "free", "total")
+    assert [value(metrics, "headway_gpu_memory_bytes", kind=kind) for kind in kinds] == [1, 2, 3, 10]
 
 
 def test_without_a_gpu_its_memory_has_no_samples() -> None:
