@@ -49,7 +49,7 @@ def pod() -> Pod:
 
 def model(program: Program, deliver: Any) -> Model:
     layout, buckets = Layout.of(program), resolve_buckets(program, {"batch": [8]})
-    engine = Engine(program, layout, knobs.resolve(knobs.parse("{}"), 8).limits, deliver)
+    engine = Engine(program, layout, knobs.resolve(knobs.parse("{}"), knobs.Bounds(8)).limits, deliver)
     return Model(engine, layout, Intake(program, layout, buckets), buckets)
 
 

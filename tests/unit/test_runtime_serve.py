@@ -199,12 +199,15 @@ def test_a_request_that_is_larger_than_the_queue_ever_admits_is_answered_413(ser
     assert (answer.status_code, "spec.batching.queue.bytes" in answer.text) == (413, True)
 
 
-def test_a_request_whose_deadline_passes_in_line_is_answered_504_and_never_runs(server: PodProcess) -> None:
-    server.apply_knobs({"maxWait": "30s"})  # longer than the client waits: it is the sweep that answers
+def test_a_request_is_not_kept_for_company_until_its_deadline_and_never_runs_after_it(server: PodProcess) -> None:
+    server.apply_knobs({"maxWait": "30s"})  # longer than the client waits
     before = metric(server, "headway_run_seconds_count")
-    answer = server.client.post(server.infer, json=question([[1, 2]]), headers={"x-headway-timeout": "80ms"})
+    answer = server.client.post(server.infer, json=question([[1, 2]]), headers={"x-headway-timeout": "2s"})
+    assert answer.status_code == 200
+    assert metric(server, "headway_run_seconds_count") == before + 1
+    answer = server.client.post(server.infer, json=question([[1, 2]]), headers={"x-headway-timeout": "1us"})
     assert (answer.status_code, "the deadline passed" in answer.text) == (504, True)
-    assert metric(server, "headway_run_seconds_count") == before
+    assert metric(server, "headway_run_seconds_count") == before + 1
     bad = server.client.post(server.infer, json=question([[1, 2]]), headers={"x-headway-timeout": "soon"})
     assert (bad.status_code, "x-headway-timeout" in bad.text) == (400, True)
 
