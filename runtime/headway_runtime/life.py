@@ -11,6 +11,7 @@ those admitted are answered.
 """
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -30,15 +31,16 @@ from headway_runtime.errors import FatalError
 from headway_runtime.loading import load
 from headway_runtime.logs import log
 from headway_runtime.pod import Pod
+from headway_runtime.protocols.grpc.server import GrpcServer
 from headway_runtime.protocols.http.documents import documents
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.server import serve
-from headway_runtime.protocols.grpc.server import GrpcServer
 
 LINGER = 3.0
 QUIET = 1.0
 LONGEST_QUIET = 30.0  # seconds: as long as DNS caches usually live
 SWEEP_SECONDS = 0.05
+COLLECT_AFTER = 20_000, 20, 100  # new objects, young and middle-aged collections
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Life:
         """The engine thread."""
         try:
             model = load(self._pod, self._options.model, self._deliver, self._hand)
+            _settle_memory()
             self._hand(self._pod.install, model)
             model.run()
         except FatalError as error:
@@ -192,3 +195,12 @@ class Life:
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*servers, return_exceptions=True)
+
+
+def _settle_memory() -> None:
+    """What is loaded now stays: the garbage collector need not look at it again, nor as often as its defaults have it,
+    which for small requests is a tenth of their cost.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)

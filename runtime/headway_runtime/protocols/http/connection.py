@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from headway_runtime.errors import RequestError
 from headway_runtime.protocols.http.asgi import Headers
 from headway_runtime.protocols.http.front import Front
-from headway_runtime.protocols.http.heads import Head, read_head
+from headway_runtime.protocols.http.heads import Head, read_head, refused_head
 from headway_runtime.protocols.http.inference import Inference
 from headway_runtime.protocols.http.routes import Route, path_of
 from headway_runtime.protocols.http.turns import Prompt, Short, Turn
@@ -154,12 +154,11 @@ class Connection(HttpToolsProtocol):
         self._since = self.loop.time()
         self.url = b""
         self.headers = []
-        self.expect_100_continue = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or after the body a trailer, which is not read."""
         if self._head_bytes is not None:
-            super().on_header(name, value)
+            self.headers.append((name.lower(), value))
         else:
             self._trailers += len(name) + len(value)
             if self._trailers > MAX_HEAD:
@@ -179,7 +178,7 @@ class Connection(HttpToolsProtocol):
         if route is None:
             self._leave_to_uvicorn()
             return
-        keep = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        keep = self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
         self._open = turn = self._turn(route, keep)
         previous, self.cycle = self._active, turn
         if (previous is None or previous.response_complete) and not self.pipeline and not self.flow.write_paused:
@@ -223,7 +222,8 @@ class Connection(HttpToolsProtocol):
 
     def proceed(self) -> None:
         """Tell the client to send the body that it announced."""
-        self.transport.write(_CONTINUE)
+        if self.parser.get_http_version() != "1.0":
+            self.transport.write(_CONTINUE)
 
     def put(self, turn: Turn, *parts: bytes) -> None:
         """Write an answer, which is complete, and go on with what comes after it, or close."""
@@ -260,10 +260,11 @@ class Connection(HttpToolsProtocol):
 
     def _leave_to_uvicorn(self) -> None:
         """Everything that is not hot."""
-        target, headers, expects = self.url, self.headers, self.expect_100_continue
+        target, headers = self.url, self.headers
         super().on_message_begin()
-        self.url, self.expect_100_continue = target, expects
-        self.headers.extend(headers)  # uvicorn's scope has this very list
+        self.url = target
+        for name, value in headers:
+            super().on_header(name, value)
         super().on_headers_complete()
         if self._front is not None and self._front.pod.closing:
             self.cycle.keep_alive = False
@@ -395,14 +396,12 @@ class Connection(HttpToolsProtocol):
         )
 
     def _inference(self, front: Front, keep_alive: bool, refusal: RequestError | None) -> Inference:
-        head = Head()
-        if self._same is not None and self._same[0] == self.headers:
-            head = self._same[1]
-        elif refusal is None:
-            try:
-                head = read_head(self.headers)
-                self._same = self.headers, head
-            except RequestError as error:
-                refusal = error
-        expects = self.expect_100_continue and self.parser.get_http_version() != "1.0"
-        return Inference(self, front, head, keep_alive=keep_alive, expects=expects, refusal=refusal)
+        if refusal is None and self._same is not None and self._same[0] == self.headers:
+            return Inference(self, front, self._same[1], keep_alive, None)
+        try:
+            head = refused_head(self.headers) if refusal is not None else read_head(self.headers)
+        except RequestError as error:
+            head, refusal = refused_head(self.headers), error
+        if refusal is None:
+            self._same = self.headers, head
+        return Inference(self, front, head, keep_alive, refusal)

@@ -16,7 +16,7 @@ BINARY_HEADER = "inference-header-content-length"
 _TIMEOUT = TIMEOUT_HEADER.encode()
 _PRIORITY = PRIORITY_HEADER.encode()
 _BINARY = BINARY_HEADER.encode()
-_READ = frozenset({b"content-length", b"content-encoding", b"accept-encoding", _TIMEOUT, _PRIORITY, _BINARY})
+_READ = frozenset({b"content-length", b"content-encoding", b"accept-encoding", b"expect", _TIMEOUT, _PRIORITY, _BINARY})
 _PRIORITIES = {priority.name.lower(): priority for priority in Priority}
 
 
@@ -32,7 +32,9 @@ _CODINGS = {b"gzip": Coding.GZIP, b"x-gzip": Coding.GZIP, b"deflate": Coding.DEF
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """`wait` in seconds; `length` and `json_length` in bytes. None: not said."""
+    """`wait` in seconds; `length` and `json_length` in bytes; None: not said. `expects`: the client waits to be told to
+    send its body.
+    """
 
     wait: float | None = None
     length: int | None = None
@@ -40,6 +42,7 @@ class Head:
     json_length: int | None = None
     priority: Priority = Priority.NORMAL
     accepts: Coding | None = None
+    expects: bool = False
 
 
 def read_head(headers: Headers) -> Head:
@@ -54,7 +57,13 @@ def read_head(headers: Headers) -> Head:
         _number(found.get(_BINARY), BINARY_HEADER),
         _priority(found.get(_PRIORITY)),
         accepted(found.get(b"accept-encoding", b"")),
+        _expects(found.get(b"expect")),
     )
+
+
+def refused_head(headers: Headers) -> Head:
+    """Of a request that is answered with an error whatever else it says."""
+    return Head(expects=any(name == b"expect" and _expects(value) for name, value in headers))
 
 
 def accepted(value: bytes) -> Coding | None:
@@ -68,6 +77,10 @@ def accepted(value: bytes) -> Coding | None:
     others = weights.get(b"*", 0.0)
     best = max((Coding.GZIP, Coding.DEFLATE), key=lambda coding: weights.get(coding.value, others))
     return best if weights.get(best.value, others) > 0 else None
+
+
+def _expects(value: bytes | None) -> bool:
+    return value is not None and value.lower() == b"100-continue"
 
 
 def _weight(parameter: bytes) -> float:

@@ -19,10 +19,10 @@ from headway_runtime.serving.values import Call, Reply
 
 
 class Inference(Turn):
-    """`refusal` is an error that its head has, or its path; `expects`: the client waits to be told to send the body."""
+    """`refusal` is an error that its head has, or its path."""
 
     __slots__ = (
-        *("_allowed", "_began", "_body", "_called", "_counted", "_expects", "_front", "_head", "_held", "_question"),
+        *("_allowed", "_began", "_body", "_called", "_counted", "_front", "_head", "_held", "_question"),
         *("_refusal", "_size", "_started", "_timer", "_wire"),
     )
 
@@ -31,17 +31,14 @@ class Inference(Turn):
         wire: Wire,
         front: Front,
         head: Head,
-        *,
         keep_alive: bool,
-        expects: bool,
-        refusal: RequestError | None = None,
+        refusal: RequestError | None,
     ) -> None:
         super().__init__(keep_alive)
         self._began = front.service.begin()  # the request's own deadline counts from here
         self._wire = wire
         self._front = front
         self._head = head
-        self._expects = expects
         self._refusal = refusal
         self._allowed = 0.0  # seconds it may wait
         self._body: bytes | bytearray = b""
@@ -70,7 +67,7 @@ class Inference(Turn):
         if self.received:
             self._call()
             return
-        if self._expects:
+        if self._head.expects:
             self._wire.proceed()
         if self._counted:
             self.settle()
@@ -181,7 +178,7 @@ class Inference(Turn):
         self._wire.put(self, head, *written.parts)
 
     def _fail(self, error: RequestError) -> None:
-        if error.closes or (self._expects and not self.received):  # the body may come, or never
+        if error.closes or (self._head.expects and not self.received):  # the body may come, or never
             self.keep_alive = False
         self._close_if_ending()
         body = oip.error_body(str(error))
