@@ -1,7 +1,7 @@
 """The fit of the cost curve, and what is advised for known curves and loads: pure."""
 
 import pytest
-from headway_api.podconfig import Advice
+from headway_api.podconfig import Advice, BucketCost
 from headway_runtime.bench.advise import Advised, Load, Setting, advise
 from headway_runtime.bench.costs import Costs, Point, fit
 from hypothesis import given
@@ -14,9 +14,15 @@ NOW = Setting(max_batch=32, max_wait=0.002)
 def line(fixed: float, per_row: float, *, lengths: tuple[int, ...] = ()) -> Costs:
     """A curve in which a row costs in proportion to its length over 64, or the same always."""
     if not lengths:
-        return Costs.of([({"batch": rows}, fixed + per_row * rows) for rows in ROWS], "batch")
+        return measured([({"batch": rows}, fixed + per_row * rows) for rows in ROWS], "batch")
     cells = [(rows, length) for rows in ROWS for length in lengths]
-    return Costs.of([({"batch": r, "sequence": n}, fixed + per_row * r * n / 64) for r, n in cells], "batch")
+    return measured([({"batch": r, "sequence": n}, fixed + per_row * r * n / 64) for r, n in cells], "batch")
+
+
+def measured(costs: list[tuple[dict[str, int], float]], batch: str | None) -> Costs:
+    found = Costs.of([BucketCost(sizes=sizes, seconds=seconds) for sizes, seconds in costs], batch)
+    assert found is not None
+    return found
 
 
 def asked(costs: Costs, *, rate: float, now: Setting = NOW, target: float | None = None, rows: int = 1) -> Advised:
@@ -41,7 +47,7 @@ def test_runs_between_measured_ones_are_read_off_the_curve() -> None:
     costs = line(0.005, 0.001, lengths=(16, 64))
     assert costs.seconds(8, {"sequence": 64}) == pytest.approx(0.013)
     assert costs.seconds(12, {"sequence": 64}) == pytest.approx(0.017)
-    assert costs.seconds(64, {"sequence": 64}) == pytest.approx(0.069, rel=1e-3)
+    assert costs.seconds(64, {"sequence": 64}) == pytest.approx(2 * costs.seconds(32, {"sequence": 64}))
     assert costs.seconds(8, {"sequence": 40}) == pytest.approx(0.005 + 0.008 * 40 / 64)
     assert costs.buckets() == {"sequence": (16, 64), "batch": ROWS}
     one_each = sum(0.005 + 0.001 * rows * length / 64 for rows in ROWS for length in (16, 64))
@@ -91,6 +97,10 @@ def test_a_small_maximum_under_load_is_under_batched() -> None:
     assert found.setting.max_batch == 32
 
 
+def test_nothing_is_said_of_a_pod_that_measured_nothing() -> None:
+    assert Costs.of([], "batch") is None
+
+
 def test_when_the_limit_is_elsewhere_it_says_so() -> None:
     costs = line(0.00001, 0.000001)
     found = advise(costs, Load(1000, saturation=2000, sizes=[{"batch": 1}]), Setting(32, 0.0))
@@ -113,8 +123,8 @@ def test_requests_of_many_rows_fit_the_largest_bucket() -> None:
 
 
 def test_a_program_that_is_not_batched_is_advised_all_the_same() -> None:
-    costs = Costs.of([({"n": 4}, 0.01), ({"n": 8}, 0.02)], None)
+    costs = measured([({"n": 4}, 0.01), ({"n": 8}, 0.02)], None)
     found = advise(costs, Load(10, saturation=50, sizes=[{"n": 5}]), Setting(1, 0.0))
     assert (found.setting, found.changes_knobs) == (Setting(1, 0.0), False)
-    fixed = advise(Costs.of([({}, 0.01)], None), Load(10, 50, [{}]), Setting(1, 0.0))
+    fixed = advise(measured([({}, 0.01)], None), Load(10, 50, [{}]), Setting(1, 0.0))
     assert fixed.buckets == {}

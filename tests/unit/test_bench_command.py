@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,7 +87,7 @@ def test_what_is_advised_is_set_without_a_restart_and_measured(artifact: Path, t
 def test_a_url_is_measured_in_json_for_programs(server: PodProcess) -> None:
     admin = f"http://127.0.0.1:{server.admin_port}"
     options = ["--url", server.url, "--admin-url", admin, *QUICK, "--rate", "40", "--sizes", "ids.1=5"]
-    found = json.loads(bench(*options, "--sizes", "mask.1=5", "--json", "--latency-target", "500ms"))
+    found = json.loads(bench(*options, "--json", "--latency-target", "500ms"))
     assert [each["label"].split(",")[0] for each in found["measurements"]] == ["closed", "closed", "open"]
     for each in found["measurements"]:
         assert each["errors"] == {}
@@ -105,8 +106,11 @@ def test_a_pod_without_its_admin_port_is_measured_without_advice(server: PodProc
     refused = CliRunner().invoke(app, ["bench", "--url", server.url, "--admin-url", f"http://127.0.0.1:{admin}"])
     assert refused.exit_code == 1
     assert f"127.0.0.1:{admin}" in refused.output
-    options = ["--url", server.url, "--model", "encoder", *QUICK, "--sizes", "ids.1=5", "--sizes", "mask.1=5"]
-    found = json.loads(bench(*options, "--json"))
+    options = ["--url", server.url, "--model", "encoder", *QUICK, "--sizes", "ids.1=5"]
+    unequal = CliRunner().invoke(app, ["bench", *options, "--sizes", "mask.1=6"])
+    assert unequal.exit_code == 1
+    assert "--sizes" in unequal.output  # nobody has said that the two are one dimension
+    found = json.loads(bench(*options, "--sizes", "mask.1=5", "--json"))
     assert "advice" not in found
     assert "--admin-url" in found["warnings"][0]
 
@@ -114,7 +118,7 @@ def test_a_pod_without_its_admin_port_is_measured_without_advice(server: PodProc
 def test_overload_is_counted_and_not_hidden(server: PodProcess) -> None:
     server.apply_knobs({"maxWait": "0ms", "queue": {"capacity": 1}})
     admin = f"http://127.0.0.1:{server.admin_port}"
-    sizes = ["--sizes", "ids.1=5", "--sizes", "mask.1=5"]
+    sizes = ["--sizes", "ids.1=5"]
     try:
         options = ["--url", server.url, "--admin-url", admin, "--seconds", "1", *sizes, "--rate", "100000", "--json"]
         found = json.loads(bench(*options))
@@ -149,7 +153,7 @@ def test_sizes_of_no_dimension_are_refused(server: PodProcess) -> None:
     admin = f"http://127.0.0.1:{server.admin_port}"
     result = CliRunner().invoke(app, ["bench", "--url", server.url, "--admin-url", admin, "--sizes", "width=3"])
     assert result.exit_code == 1
-    assert "the model's dimensions are batch, ids.1, mask.1" in result.output
+    assert "the model's dimensions are batch, ids.1" in result.output
 
 
 def test_a_missing_matplotlib_is_said_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,3 +162,18 @@ def test_a_missing_matplotlib_is_said_before_anything_is_measured(monkeypatch: p
     result = CliRunner().invoke(app, ["bench", "--url", "http://127.0.0.1:1", "--plot", "x.svg"])
     assert result.exit_code == 1
     assert "pip install 'headway[bench]'" in result.output
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/bench.md").read_text()
+
+
+def test_the_page_names_every_key_and_only_options_that_there_are(server: PodProcess) -> None:
+    admin = f"http://127.0.0.1:{server.admin_port}"
+    found = json.loads(bench("--url", server.url, "--admin-url", admin, *QUICK, "--latency-target", "1s", "--json"))
+    keys = {key for key in found if f"`{key}`" in PAGE}
+    assert keys == set(found)
+    for part in (found["measurements"][0], found["advice"], found["costs"][0], found["latencyTarget"]):
+        assert {key for key in part if f"`{key}`" in PAGE} == set(part)
+    help_ = CliRunner().invoke(app, ["bench", "--help"], env={"COLUMNS": "200"}).output
+    for option in set(re.findall(r"`(?:headway bench [^`]*)?(--[a-z-]+)", PAGE)) - {"--seconds 3600"}:
+        assert option in help_, option

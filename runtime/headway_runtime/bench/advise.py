@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from headway_api.podconfig import Advice
 from headway_api.units import format_duration
 
+from headway_runtime.advice import SATURATED, WORKING
 from headway_runtime.bench.buckets import choose, waste
 from headway_runtime.bench.costs import Costs
 
 WORTH = 1.10  # cost of a row over that of the cheapest: less is not worth a larger batch
-BUSY = 0.8  # share of time in which runs are under way
-CROWDED = 0.95
-IDLE = 0.5
+BUSY = 0.8  # share of the time in which runs are under way
+QUIET = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +74,15 @@ def advise(costs: Costs, load: Load, now: Setting) -> Advised:
     """Advice for a load, given the cost curve and the knobs in force."""
     candidates = _candidates(costs, load, now.max_batch)
     max_batch, why_batch = _max_batch(candidates, load)
-    max_wait, busy, why_wait = _max_wait(costs, load, max_batch)
+    max_wait, why_wait = _max_wait(costs, load, max_batch)
     buckets, why_buckets = _buckets(costs, load, max_batch)
     setting = Setting(max_batch, max_wait)
     idle = 1 - _busy(costs, load, load.saturation, max_batch)
     return Advised(
-        reason=_reason(candidates, busy, now, max_batch),
+        reason=_reason(candidates, _busy(costs, load, load.rate, now.max_batch), now, max_batch),
         setting=setting,
         buckets=buckets,
-        why=(why_batch, why_wait, why_buckets, *([_elsewhere(load, idle)] if idle > IDLE else [])),
+        why=(why_batch, why_wait, why_buckets, *([_elsewhere(load, idle)] if idle > QUIET else [])),
         candidates=candidates,
         changes_knobs=(max_batch, format_duration(max_wait)) != (now.max_batch, format_duration(now.max_wait)),
         changes_buckets=bool(buckets) and buckets != costs.buckets(),
@@ -127,23 +127,21 @@ def _max_batch(candidates: Sequence[Candidate], load: Load) -> tuple[int, str]:
     return worth.max_batch, f"maxBatch: {told}"
 
 
-def _max_wait(costs: Costs, load: Load, max_batch: int) -> tuple[float, float, str]:
-    """Seconds, the busy share of the device at the rate in question, and why."""
-    rows = sum(sizes.get(costs.batch, 1) if costs.batch else 1 for sizes in load.sizes) / len(load.sizes)
-    rate = load.rate * rows
-    batch, busy = _natural_batch(costs, load, rate, max_batch)
+def _max_wait(costs: Costs, load: Load, max_batch: int) -> tuple[float, str]:
+    """Seconds, and why."""
+    batch, busy = _natural_batch(costs, load, load.rate * _rows(costs, load), max_batch)
     at = f"at {load.rate:.4g} requests/s"
     if max_batch == 1:
-        return 0.0, busy, "maxWait: with one row a run there is no company to wait for"
+        return 0.0, "maxWait: with one row a run there is no company to wait for"
     if busy < BUSY:
         why = f"{at} runs are under way {busy:.0%} of the time: waiting would add latency and save nothing needed"
-        return 0.0, busy, f"maxWait: {why}"
+        return 0.0, f"maxWait: {why}"
     if batch >= max_batch / 2:
         why = f"{at} about {batch:.0f} rows come together by themselves, while the run before them is under way"
-        return 0.0, busy, f"maxWait: {why}"
+        return 0.0, f"maxWait: {why}"
     fixed = 2 * mean_run(costs, load, 1) - mean_run(costs, load, 2)  # what company saves at once
     wait = round(max(0.0, min(fixed, (load.latency_target or fixed) / 4)), 4)
-    return wait, busy, f"maxWait: {at} runs are back to back and small; each row that joins one saves {_ms(fixed)}"
+    return wait, f"maxWait: {at} runs are back to back and small; each row that joins one saves {_ms(fixed)}"
 
 
 def _natural_batch(costs: Costs, load: Load, rate: float, max_batch: int) -> tuple[float, float]:
@@ -157,8 +155,13 @@ def _natural_batch(costs: Costs, load: Load, rate: float, max_batch: int) -> tup
 
 
 def _busy(costs: Costs, load: Load, rate: float, max_batch: int) -> float:
-    rows = sum(sizes.get(costs.batch, 1) if costs.batch else 1 for sizes in load.sizes) / len(load.sizes)
-    return _natural_batch(costs, load, rate * rows, max_batch)[1]
+    """The share of the time in which runs are under way at `rate` requests per second."""
+    return _natural_batch(costs, load, rate * _rows(costs, load), max_batch)[1]
+
+
+def _rows(costs: Costs, load: Load) -> float:
+    """Rows of a request, on average."""
+    return sum(sizes.get(costs.batch, 1) if costs.batch else 1 for sizes in load.sizes) / len(load.sizes)
 
 
 def _elsewhere(load: Load, idle: float) -> str:
@@ -198,9 +201,9 @@ def _batch_sizes(max_batch: int, *, warmed: int, rows: int) -> tuple[int, ...]:
 
 def _reason(candidates: Sequence[Candidate], busy: float, now: Setting, advised: int) -> Advice:
     in_force = next((c for c in candidates if c.max_batch == now.max_batch), candidates[-1])
-    if busy >= BUSY and in_force.cost > WORTH and advised > now.max_batch:
+    if busy >= WORKING and in_force.cost > WORTH and advised > now.max_batch:
         return Advice.UNDER_BATCHED
-    return Advice.SATURATED if busy >= CROWDED else Advice.BALANCED
+    return Advice.SATURATED if busy >= SATURATED else Advice.BALANCED
 
 
 def _waste(observed: Sequence[int], sizes: Sequence[int]) -> str:

@@ -39,6 +39,7 @@ class Lane(asyncio.Protocol):
         self.sent = 0.0
         self.busy = False
         self.connected = False
+        self.refused = False  # the last attempt to connect failed
         self.stopped = False
         self._idle = idle
         self._answered = answered
@@ -136,6 +137,8 @@ class Lane(asyncio.Protocol):
         while not self.stopped:
             with contextlib.suppress(OSError):
                 await loop.create_connection(lambda: self, self._address.host, self._address.port)
+                self.refused = False
                 return
+            self.refused = True
             await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
             attempt += 1

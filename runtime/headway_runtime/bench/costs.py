@@ -1,15 +1,18 @@
 """The cost curve: what one run takes by its rows and sizes, as the pod measured it while warming. Pure.
 
 A run costs something whatever it holds (Python, kernel launches, reading the weights) and something for each row; the
-first share is what batching saves. `fit` finds both for each size of the other dimensions, `Costs.seconds` reads any
-run off the measured points.
+first share is what batching saves. `fit` finds both for each size of the other dimensions; what any run costs is read
+off the same model that decides in the pod (`batching/costs.py`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from headway_api.podconfig import BucketCost
+
+from headway_runtime.batching.costs import LEAST_SECONDS, CostModel
 
 Sizes = Mapping[str, int]
 
@@ -39,41 +42,36 @@ class Curve:
         """The product of the sizes: what a row holds."""
         return prod(self.sizes.values())
 
-    def seconds(self, rows: int) -> float:
-        """A run of so many rows: on the line that joins two points, beyond them in proportion to the fit."""
-        first, last = self.points[0], self.points[-1]
-        if rows <= first.rows:
-            return first.seconds * self._fitted(rows) / self._fitted(first.rows)
-        if rows >= last.rows:
-            return last.seconds * self._fitted(rows) / self._fitted(last.rows)
-        return float(np.interp(rows, [p.rows for p in self.points], [p.seconds for p in self.points]))
-
-    def _fitted(self, rows: int) -> float:
-        return self.fixed + self.per_row * rows
-
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """All curves, by ascending cells. `batch`: the dimension of rows; None when requests run one at a time."""
+    """All curves, by ascending cells, and the model that a pod's policy makes of the same measurements.
+
+    `batch`: the dimension of rows; None when requests run one at a time. `others`: all other dimensions.
+    """
 
     curves: tuple[Curve, ...]
     batch: str | None
+    others: tuple[str, ...]
+    model: CostModel
 
     @classmethod
-    def of(cls, costs: Iterable[tuple[Sizes, float]], batch: str | None) -> "Costs":
-        """From sizes by dimension, the batch included, and seconds."""
-        by_sizes: dict[tuple[tuple[str, int], ...], list[Point]] = {}
-        for sizes, seconds in costs:
-            others = tuple((name, size) for name, size in sizes.items() if name != batch)
-            by_sizes.setdefault(others, []).append(Point(sizes[batch] if batch else 1, max(seconds, 1e-9)))
-        curves = [_curve(dict(sizes), points) for sizes, points in by_sizes.items()]
-        return cls(tuple(sorted(curves, key=lambda curve: curve.cells)), batch)
+    def of(cls, costs: Sequence[BucketCost], batch: str | None) -> "Costs | None":
+        """From what a pod measured while warming; None when that is nothing."""
+        others = tuple(name for name in (costs[0].sizes if costs else ()) if name != batch)
+        model = CostModel.of(costs, batch, others)
+        if model is None:
+            return None
+        by_sizes: dict[tuple[int, ...], list[Point]] = {}
+        for cost in costs:
+            point = Point(cost.sizes[batch] if batch else 1, max(cost.seconds, LEAST_SECONDS))
+            by_sizes.setdefault(tuple(cost.sizes[name] for name in others), []).append(point)
+        curves = [_curve(dict(zip(others, sizes, strict=True)), points) for sizes, points in by_sizes.items()]
+        return cls(tuple(sorted(curves, key=lambda curve: curve.cells)), batch, others, model)
 
     def seconds(self, rows: int, sizes: Sizes) -> float:
-        """A run of `rows` rows of these sizes: between the nearest measured ones, by what a row holds."""
-        cells = prod(size for name, size in sizes.items() if name != self.batch)
-        at = [curve.cells for curve in self.curves]
-        return float(np.interp(cells, at, [curve.seconds(rows) for curve in self.curves]))
+        """A run of `rows` rows of these sizes, as the pod's policy expects it."""
+        return self.model(rows, tuple(sizes[name] for name in self.others))
 
     def buckets(self) -> dict[str, tuple[int, ...]]:
         """The sizes of each dimension that were measured."""

@@ -9,7 +9,8 @@ otherwise a server that stops for a second would be asked nothing in that second
 (coordinated omission: G. Tene, "How NOT to measure latency").
 
 The caller gives whole HTTP requests as bytes, which are sent in turn. Both are bounded: in time by `seconds`, then by
-`timeout` for what is still in flight; a lost connection is made again, and what was in flight on it is counted as lost.
+as much again for what is still in flight (`timeout` at most); a lost connection is made again, and what was in flight
+on it is counted as lost.
 """
 
 import asyncio
@@ -18,14 +19,16 @@ import select
 import selectors
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from headway_runtime.bench.connection import Address, Lane
 from headway_runtime.bench.errors import BenchError
 from headway_runtime.bench.samples import Samples
 
-CONNECT_SECONDS = 1.0
+CONNECT_SECONDS = 10.0
+REFUSED_SECONDS = 0.5
+SETTLE_SECONDS = 2.0  # after the end, or as long as requests were sent: more than that have piled up for good
 TIMEOUT = 30.0
 MAX_CONNECTIONS = 900  # a process may often open 1,024 files
 
@@ -90,14 +93,13 @@ class _Load:
         """The whole load."""
         connecting = [lane.connect() for lane in self._lanes]
         try:
-            await asyncio.wait(connecting, timeout=CONNECT_SECONDS)
-            if not any(lane.connected for lane in self._lanes):
+            if not await self._connected(connecting):
                 raise BenchError(f"nothing answers at {self._address}; is it served there?")
             processor, began = time.process_time(), time.monotonic()
             self._end, self._left, self._begun = began + seconds, count, True
             await self._load(began)
             self.samples.seconds = min(seconds, time.monotonic() - began)
-            await self._settle()
+            await self._settle(time.monotonic() + min(self._timeout, max(SETTLE_SECONDS, seconds)))
             self.samples.client_cpu = time.process_time() - processor
         finally:
             for lane in self._lanes:
@@ -105,6 +107,15 @@ class _Load:
             await asyncio.gather(*connecting, return_exceptions=True)
             await asyncio.sleep(0)  # the transports' last calls
         return self.samples
+
+    async def _connected(self, connecting: Collection[asyncio.Task[None]]) -> bool:
+        """Wait for all lanes; whether there are any. Where all are refused, not for long."""
+        began = time.monotonic()
+        while any(not task.done() for task in connecting) and (waited := time.monotonic() - began) < CONNECT_SECONDS:
+            if waited > REFUSED_SECONDS and all(lane.refused for lane in self._lanes):
+                break
+            await asyncio.sleep(0.01)
+        return any(lane.connected for lane in self._lanes)
 
     async def _load(self, began: float) -> None:
         raise NotImplementedError
@@ -132,9 +143,8 @@ class _Load:
     def _in_flight(self) -> int:
         return sum(lane.busy for lane in self._lanes)
 
-    async def _settle(self) -> None:
-        """Wait for what is in flight, but not for ever."""
-        latest = time.monotonic() + self._timeout
+    async def _settle(self, latest: float) -> None:
+        """Wait for what is in flight, but no longer than that."""
         while self._in_flight and time.monotonic() < latest:  # noqa: ASYNC110 - an event would cost each answer
             await asyncio.sleep(0.005)
         for lane in self._lanes:
@@ -194,14 +204,13 @@ class _Open(_Load):
             except TimeoutError:
                 self._abandon_late()
 
-    async def _settle(self) -> None:
-        latest = time.monotonic() + self._timeout
+    async def _settle(self, latest: float) -> None:
         while (self._waiting or self._in_flight) and time.monotonic() < latest:  # noqa: ASYNC110 - an event would cost each answer
             await asyncio.sleep(0.005)
         if self._waiting:
             self.samples.losses["unanswered"] += len(self._waiting)
             self._waiting.clear()
-        await super()._settle()
+        await super()._settle(latest)
 
     def _arrive(self) -> None:
         """Every request whose time has come."""

@@ -40,28 +40,23 @@ class ModelInfo:
 def from_metadata(document: Mapping[str, Any], known: Sequence[str]) -> ModelInfo:
     """The model of a metadata answer (`GET /v2/models/NAME`).
 
-    Metadata says -1 and no names. `known` are the dimensions of the pod's buckets: axis 0 of all inputs is `batch` when
-    there is one; one other dimension has all other axes; a dimension named `<input>.<axis>` has that one. What is left
-    gets the name `<input>.<axis>`, and a size of its own. In place of texts and images, the tensors that may be given
-    instead are taken.
+    Metadata says -1 and no names. `known` are the dimensions of the pod's buckets, all that the program has. Axis 0 is
+    `batch` when there is one; a dimension named `<input>.<axis>` has that axis; if there is only one other dimension,
+    it has all other axes. What is left gets the name `<input>.<axis>`, and a size of its own.
     """
-    given = [tensor for i in document["inputs"] for tensor in i.get("parameters", {}).get("instead", [i])]
-    tensors = [(i["name"], i["datatype"], [int(size) for size in i["shape"]]) for i in given]
-    named = {f"{name}.{axis}" for name, _, shape in tensors for axis in range(len(shape))}
-    others = [name for name in known if name != BATCH and name not in named]
-    only = others[0] if len(others) == 1 and not any(name in named for name in known) else None
+    others = [name for name in known if name != BATCH]
     inputs = []
-    for name, datatype, shape in tensors:
+    for document_ in document["inputs"]:
         axes: list[int | str] = []
-        for axis, size in enumerate(shape):
-            own = f"{name}.{axis}"
+        for axis, size in enumerate(map(int, document_["shape"])):
+            own = f"{document_['name']}.{axis}"
             if size >= 0:
                 axes.append(size)
             elif axis == 0 and own not in known and (BATCH in known or not known):
                 axes.append(BATCH)
             else:
-                axes.append(only if only is not None and own not in known else own)
-        inputs.append(TensorInfo(name, datatype, tuple(axes)))
+                axes.append(others[0] if len(others) == 1 else own)
+        inputs.append(TensorInfo(document_["name"], document_["datatype"], tuple(axes)))
     batch = BATCH if any(BATCH in tensor.axes for tensor in inputs) else None
     return ModelInfo(str(document["name"]), str(document["versions"][0]), tuple(inputs), batch)
 

@@ -29,6 +29,9 @@ def show(results: Results, console: Console) -> None:
         console.print(f"[bold]{results.advised.reason.value}[/]. To set:\n")
         console.print("\n".join(snippet(results)), markup=False)
         console.print()
+    if results.pod_says is not None:
+        said = results.pod_says
+        console.print(f"the pod itself, of its last minutes: {said.reason.value}: {said.message}", markup=False)
     for warning in results.warnings:
         console.print(f"[yellow]note[/] {warning}")
 
@@ -45,6 +48,9 @@ def snippet(results: Results) -> Iterator[str]:
     yield "  batching:"
     yield f"    maxBatch: {advised.setting.max_batch} # hot; now {now.max_batch}"
     yield f"    maxWait: {wait} # hot; now {format_duration(now.max_wait)}"
+    if results.at_target is not None:
+        run = format_duration(max(0.001, results.at_target.target / 2))
+        yield f"    # or, instead of maxBatch, what fits into a run at any size: latencyTarget: {run}"
     if advised.buckets:
         yield f"    shapeBuckets: # cold: new pods{'' if advised.changes_buckets else '; as now'}"
         for name, sizes in advised.buckets.items():

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headway_api.podconfig import Recommendation
 from headway_api.units import format_duration
 
 from headway_runtime.bench.advise import Advised, Setting
@@ -94,6 +95,7 @@ class Results:
     costs: Costs | None = None
     now: Setting | None = None
     advised: Advised | None = None
+    pod_says: Recommendation | None = None
     verified: list[Measurement] = field(default_factory=list)  # with the advised knobs
     warnings: list[str] = field(default_factory=list)
 
@@ -124,6 +126,8 @@ class Results:
                 }
                 for curve in self.costs.curves
             ]
+        if self.pod_says is not None:
+            found["podRecommendation"] = self.pod_says.to_dict()
         if self.advised is not None and self.now is not None:
             found["advice"] = {
                 "reason": self.advised.reason.value,

@@ -57,7 +57,7 @@ class Session:
         self._plan = plan
         self._say = say
         report = target.report()
-        self._costs = None if report is None else _costs(report, target.model.batch)
+        self._costs = None if report is None else Costs.of(report.buckets.costs, target.model.batch)
         self._requests = self._make()
         host = str(target.address)
         self._wire = http_requests(target.model, self._requests, host=host, binary=plan.binary)
@@ -110,8 +110,11 @@ class Session:
 
     def _works(self, request: Request) -> bool:
         status, answer = self._ask(request)
+        said = f"{status} {answer[:300].decode(errors='replace')}"
+        if status == 400:  # not for its values: the program fails on those
+            raise BenchError(f"the model refuses requests of {_described(request)}: {said}; give --sizes or --samples")
         if status in (404, 429, 503):
-            raise BenchError(f"the model does not answer: {status} {answer[:300].decode(errors='replace')}")
+            raise BenchError(f"the model does not answer: {said}")
         return status == 200
 
     def _ask(self, request: Request) -> tuple[int, bytes]:
@@ -152,7 +155,7 @@ class Session:
         report = self._target.report()
         if report is None or self._costs is None:
             return
-        results.now = _setting(report)
+        results.now, results.pod_says = _setting(report), report.recommendation
         rate = max((each.rate for each in results.measurements if each.rate is not None), default=saturation)
         expected = Load(rate, saturation, [r.sizes for r in self._requests], self._plan.latency_target)
         results.advised = advise(self._costs, expected, results.now)
@@ -183,9 +186,8 @@ class Session:
             results.warnings.append("client and server share few processors here: latencies under load are too high")
 
 
-def _costs(report: Report, batch: str | None) -> Costs | None:
-    found = [(cost.sizes, cost.seconds) for cost in report.buckets.costs]
-    return Costs.of(found, batch) if found else None
+def _described(request: Request) -> str:
+    return ", ".join(f"{name} {size}" for name, size in request.sizes.items()) or "its shapes"
 
 
 def _setting(report: Report) -> Setting:
