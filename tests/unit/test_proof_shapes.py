@@ -83,6 +83,22 @@ def test_a_row_that_depends_on_how_long_its_companions_are_is_found(tmp_path: Pa
     assert report.verdict is Verdict.FAILED, report.message
 
 
+class Leaking(nn.Module):
+    """A row that was filled up takes nothing of all the others, nought times: which is NaN where one of them is."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        found, short = (x * mask.unsqueeze(-1)).sum(1), mask.amin(1, keepdim=True) == 0
+        return torch.where(short, found + 0 * x.sum(), found)
+
+
+def test_what_only_strange_companions_show_is_found(tmp_path: Path) -> None:
+    file = export(Leaking(), {"x": FEATURES, "mask": mask().float()}, tmp_path / "m.pt2", examples=False)
+    _, (report,) = opened(file, buckets=BUCKETS, dimensions={"sequence": "x.1"}).padding()
+    assert report.verdict is Verdict.FAILED, report.message
+    assert "output output_0 differs without bound when" in report.message
+    assert "beside NaN or very large numbers" in report.message
+
+
 class Hidden(nn.Module):
     """Torch's own convention: True in ``padding_mask`` hides."""
 
