@@ -115,5 +115,10 @@ def _shaped(image: Pillow.Image, declared: Image, where: str) -> Pillow.Image:
 
 def _cropped(image: Pillow.Image, height: int, width: int) -> Pillow.Image:
     """The middle; black around it where the image is smaller."""
-    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+    left, top = _before(image.width, width), _before(image.height, height)
     return image.crop((left, top, left + width, top + height))
+
+
+def _before(has: int, wanted: int) -> int:
+    """Where the middle begins, rounded as torchvision does."""
+    return round((has - wanted) / 2) if has >= wanted else -((wanted - has) // 2)
