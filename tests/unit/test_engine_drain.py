@@ -1,0 +1,85 @@
+"""SIGTERM under load, with a real pod: no request that was accepted is lost, and every answer is right."""
+
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+
+from tests.unit.pod_process import PodProcess, pod, question
+from tests.unit.small_models import Encoder, export, prepare
+
+CLIENTS = 6
+
+
+@dataclass
+class Client:
+    """Asks in a closed loop, over connections that it keeps, until nobody listens any more."""
+
+    url: str
+    length: int
+    stop: threading.Event
+    answered: int = 0
+    refused: int = 0
+    lost: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ids = torch.arange(1, self.length + 1)
+        with torch.no_grad():  # here, because the seed of its weights is the process's
+            answers = Encoder().eval()(self.ids[None], torch.ones(1, self.length, dtype=torch.int64))
+        self.expected = answers["pooled"][0]
+
+    def live(self) -> None:
+        with httpx.Client(timeout=20) as http:
+            while not self.stop.is_set():
+                try:
+                    answer = http.post(self.url, json=question([self.ids.tolist()]))
+                except httpx.ConnectError:
+                    return  # nobody listens: the request was never accepted
+                except httpx.TransportError as error:
+                    self.lost.append(repr(error))
+                    continue
+                if answer.status_code == 200:
+                    data = next(o["data"] for o in answer.json()["outputs"] if o["name"] == "pooled")
+                    if not torch.allclose(torch.tensor(data), self.expected, rtol=1e-4, atol=1e-5):
+                        self.lost.append("a wrong answer")
+                    self.answered += 1
+                elif answer.headers.get("x-headway-not-admitted") == "1":
+                    self.refused += 1
+                    time.sleep(0.02)
+                else:
+                    self.lost.append(answer.text)
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_a_pod_that_is_told_to_end_under_load_loses_no_accepted_request(tmp_path: Path, instances: int) -> None:
+    model = prepare(export(Encoder, tmp_path / "model.pt2"), tmp_path / "model")
+    buckets = {"batch": [1, 8], "sequence": [16]}
+    batching = {"shapeBuckets": buckets, "dimensions": {"sequence": "ids.1"}, "instances": instances}
+    with pod(tmp_path, model, batching=batching, drainTimeout="5s") as serving:
+        serving.wait_for_phase()
+        stop = threading.Event()
+        clients = [Client(serving.infer, 1 + number * 2, stop) for number in range(CLIENTS)]
+        threads = [threading.Thread(target=client.live) for client in clients]
+        try:
+            for thread in threads:
+                thread.start()
+            time.sleep(1.0)
+            before = sum(client.answered for client in clients)
+            serving.process.send_signal(signal.SIGTERM)
+            assert serving.process.wait(30) == 0, log(serving)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(30)
+    assert [client.lost for client in clients] == [[]] * CLIENTS
+    assert before > 0
+    assert sum(client.answered for client in clients) > before, "it served while it drained"
+
+
+def log(serving: PodProcess) -> str:
+    return (serving.folder / "log").read_text()
