@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from headway_api.podconfig import BucketCost, ColdConfig, Knobs
+from headway_api.podconfig import BucketCost, ColdConfig
 from headway_api.types import DeviceKind, Oversize
 
-from headway_runtime import knobs, memory, parity
-from headway_runtime.batching.costs import CostModel
-from headway_runtime.batching.engine import Deliver, Engine
+from headway_runtime import memory, parity
+from headway_runtime.batching.engine import Deliver
 from headway_runtime.batching.layout import Layout
-from headway_runtime.batching.turns import quick
 from headway_runtime.buckets import Buckets
 from headway_runtime.drift import Drift
+from headway_runtime.engines import make_engine
 from headway_runtime.errors import FatalError
 from headway_runtime.fit import ceilings, check_shapes
 from headway_runtime.logs import log
@@ -87,7 +86,8 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
         buckets = ones_by_answer(program, opened.document, buckets, material, asked=sizes)
         if opened.own:
             hand(pod.warming, len(buckets.combinations))
-        warm(program, buckets, progress, inputs_of=partial(realistic, material), begins=begins)
+        inputs_of = partial(realistic, material)
+        warm(program, buckets, progress, inputs_of=inputs_of, begins=begins)
         warm_seconds = time.monotonic() - began
         begins("trying whether requests can share a run")
         layout = independent_rows(program, Layout.of(program), buckets, material)
@@ -101,12 +101,9 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
         if verified is not None:
             hand(pod.verified, verified)
         hand(pod.compare_with, _drift(opened, program))
-    cost = CostModel.of(costs, layout.batch, layout.padded)
-    limits = knobs.resolve(Knobs(), knobs.Bounds(largest_batch=1)).limits  # until the pod's own are applied
+    begins("making the engine")
     instances = config.batching.instances if opened.own else 1
-    inline = instances == 1 and device == "cpu" and quick(costs)
-    engine = Engine(program, layout, limits, deliver, instances=instances, cost=cost, inline=inline)
-    log("engine_made", program=opened.name, instances=instances, on_the_event_loop=inline)
+    engine, cost = make_engine(program, layout, costs, deliver, instances=instances, graphs=(buckets, inputs_of))
     return Model(engine, layout, Intake(program, layout, buckets), buckets, cost, tuple(padding))
 
 
