@@ -54,7 +54,7 @@ def main() -> None:
     results = [result for group in groups for result in group]
     if options.json:
         options.json.write_text(json.dumps({"machine": where, "results": as_json(results)}, indent=1))
-    print(where, shown(results), standing(results), sep="\n\n")
+    print(where, shown(results, together=not options.tune), standing(results), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Headway beside the cheapest of the other servers, on sentences of mixed lengths through MiniLM. By hand: `python
 tests/bench/bench_peers_minilm.py`.
 
-256 questions as token ids and mask in JSON, about 30 tokens on average and up to 128. Closed loop with 32 connections;
+128 questions as token ids and mask in JSON, about 30 tokens on average and up to 128. Closed loop with 32 connections;
 then open loop, at shares of what the best peer reached in the closed one. Every peer runs the same exported program on
 one compute thread and pads a batch to its longest sentence, at the batch size that `--tune` found best for it. Rounds
 alternate.
@@ -65,7 +65,7 @@ def main() -> None:
         options.json.write_text(json.dumps({"machine": where, "drives": drives, "results": as_json(results)}, indent=1))
     print(where)
     for name, title in drives.items():
-        print(f"\n{title}\n\n{shown(results, name)}")
+        print(f"\n{title}\n\n{shown(results, name, together=not options.tune)}")
     print(f"\n{standing(results)}")
 
 

@@ -41,8 +41,8 @@ def _grid(*waits_ms: float, batch: int = 32, **more: Any) -> tuple[Settings, ...
 
 _OIP = f"/v2/models/{MODEL}/infer"
 _PEERS = (
-    Peer("headway", "Headway, JSON", oip(_OIP, "FP32"), _grid(0, 0.5, 1, 2)),
-    Peer("headway-binary", "Headway, binary tensors", binary(_OIP, "FP32"), _grid(0, 0.5, 1, 2)),
+    Peer("headway", "Headway, JSON", oip(_OIP, "FP32"), _grid(1, 0, 0.5, 2)),
+    Peer("headway-binary", "Headway, binary tensors", binary(_OIP, "FP32"), _grid(1, 0, 0.5, 2)),
     Peer(
         "mosec",
         "mosec",

@@ -65,10 +65,10 @@ def name(result: Result) -> str:
     return " ".join([result.peer.title, *versions])
 
 
-def shown(results: Sequence[Result], drive: str = "closed") -> str:
-    """A Markdown table of one drive, cheapest first; ratios to Headway's JSON."""
+def shown(results: Sequence[Result], drive: str = "closed", *, together: bool = True) -> str:
+    """A Markdown table of one drive, cheapest first; ratios to Headway's JSON where all were up `together`."""
     found = measured_of(results, drive)
-    base = next((r for r in found if r.peer.name == "headway"), None)
+    base = next((r for r in found if together and r.peer.name == "headway"), None)
     header = ["server", "CPU µs/request", "ratio to Headway", "requests/s", "p50 ms", "p99 ms", "refused", "settings"]
     rows = [
         [

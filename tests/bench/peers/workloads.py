@@ -74,11 +74,11 @@ def mlp(folder: Path, count: int = 64) -> Workload:
 @cache
 def lengths(count: int) -> tuple[int, ...]:
     """Tokens of each sentence: log-normal, mean about 30, from 5 to 128 (what short texts of people look like)."""
-    drawn = np.random.default_rng(1).lognormal(mean=3.2, sigma=0.6, size=count)
+    drawn = np.random.default_rng(1).lognormal(mean=3.25, sigma=0.7, size=count)
     return tuple(int(n) for n in drawn.round().clip(5, 128))
 
 
-def minilm(folder: Path, count: int = 256) -> Workload:
+def minilm(folder: Path, count: int = 128) -> Workload:
     """Sentences of mixed lengths -> their embeddings. The peers load the very same exported program."""
     source = minilm_models.exported(1, print)
     random = np.random.default_rng(2)
