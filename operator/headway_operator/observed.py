@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from headway_api import names
 from headway_api.podconfig import Report, Termination
 from headway_api.revision import Cold
 from headway_api.types import Spec
@@ -52,6 +53,13 @@ class Record:
     number: int  # ControllerRevision.revision: grows with each new record of the ModelDeployment
     pin: str | None = None  # digest that every pod must find
     role: Role | None = None  # for a restore without status: Stable or Previous
+
+    @property
+    def serves_grpc(self) -> bool:
+        """Whether its pods have a port of gRPC. What was recorded before there was one goes on without."""
+        containers = self.pod_template.get("spec", {}).get("containers", [])
+        ports = [port for container in containers for port in container.get("ports", [])]
+        return any(port.get("containerPort") == names.GRPC_PORT for port in ports)
 
 
 @dataclass(frozen=True, slots=True)

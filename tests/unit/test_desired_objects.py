@@ -1,5 +1,6 @@
 """The objects of a ModelDeployment: valid, owned, in order, and from the record."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from headway_api.podconfig import ColdConfig, Knobs, knobs_hash
 from headway_operator.desired import desired_objects, knobs_text, podtemplate, prunable, record, record_of
 from headway_operator.kinds import CHILDREN
 from headway_operator.observed import Object, Role
-from headway_operator.plan import plan
+from headway_operator.plan import plan, route_intent
 
 from tests.unit.golden_revisions import SPECS
 from tests.unit.plan_world import World, world
@@ -207,12 +208,41 @@ def test_the_service_selects_the_routers_and_each_revision_has_addresses_of_its_
         assert name == f"sentiment-{spec['selector'][names.LABEL_REVISION]}"
 
 
-def test_only_the_router_reaches_the_inference_port() -> None:
+def test_only_the_router_reaches_the_ports_of_inference() -> None:
     (policy,) = [obj["spec"] for obj in objects(world()) if obj["kind"] == "NetworkPolicy"]
     inference, admin = policy["ingress"]
-    assert inference["ports"] == [{"port": 8080, "protocol": "TCP"}]
+    assert inference["ports"] == [{"port": 8080, "protocol": "TCP"}, {"port": 8082, "protocol": "TCP"}]
     assert inference["from"] == [{"podSelector": {"matchLabels": {names.LABEL_COMPONENT: "router"}}}]
     assert "from" not in admin
+
+
+def test_only_a_revision_that_was_recorded_with_a_port_of_grpc_is_asked_over_it() -> None:
+    w = canaried()
+    made = objects(w)
+    records = {r.name: r for r in (record_of(obj) for obj in made if obj["kind"] == "ControllerRevision")}
+    assert all(each.serves_grpc for each in records.values())
+    assert [port["name"] for port in pod(w)["spec"]["containers"][0]["ports"]] == ["http", "admin", "grpc"]
+    assert [p["name"] for p in _headless(made)[0]["spec"]["ports"]] == ["http", "grpc"]
+
+    old = next(iter(records.values()))
+    template = json.loads(json.dumps(old.pod_template))
+    (serve,) = template["spec"]["containers"]
+    serve["ports"] = [port for port in serve["ports"] if port["name"] != "grpc"]
+    observed = w.observed(records={**records, old.name: replace(old, pod_template=template)})
+    decided = plan(observed, w.now)
+    intent = route_intent(observed, decided)
+    assert intent is not None
+    assert {backend.revision: backend.grpc for backend in intent.backends} == {
+        name: name != old.name for name in records
+    }
+    ports = {
+        obj["metadata"]["name"]: len(obj["spec"]["ports"]) for obj in _headless(desired_objects(observed, decided))
+    }
+    assert ports == {names.revision_object("sentiment", name): 1 + (name != old.name) for name in records}
+
+
+def _headless(made: list[Object]) -> list[Object]:
+    return [obj for obj in made if obj["kind"] == "Service" and obj["spec"].get("clusterIP") == "None"]
 
 
 def test_each_selector_selects_the_pods_of_the_template_and_no_other_revision() -> None:

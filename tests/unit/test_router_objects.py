@@ -72,7 +72,7 @@ FULL = Published(
         {"clusters": ["cats/a"]},
         {"clustersSerial": "3"},
         {"retired": {"cats/b": "now"}},
-        {"confirmed": [1]},
+        {"unconfirmed": [1]},
         {"routes": {"cats": {**to_json(FULL)["routes"]["cats"], "weights": {"a": 900}}}},
         {"routes": {"cats": {**to_json(FULL)["routes"]["cats"], "carriers": {}}}},
         {"intents": [{**to_json(FULL)["intents"][0], "backends": {"a": "many"}}]},

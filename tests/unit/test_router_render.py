@@ -9,7 +9,7 @@ import yaml
 from headway_api import names
 from headway_operator.router.intent import Backend, Intent
 from headway_operator.router.render import Ack, File, Published, Site, Step, flow, published, render, step
-from headway_operator.router.render.published import members, plain
+from headway_operator.router.render.published import is_grpc, members, over_grpc, over_http, plain
 from headway_operator.router.render.step import DRAIN_SECONDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 SITE = Site("prod")
 MODELS = ("cats", "dogs")
 REVISIONS = ("aaaa1111", "bbbb2222", "cccc3333")
+GRPC = REVISIONS[1:]  # the first is from before there was gRPC
 
 
 @st.composite
 def intents(draw: st.DrawFn, model: str) -> Intent:
     revisions = draw(st.lists(st.sampled_from(REVISIONS), unique=True))
-    backends = tuple(Backend(revision, draw(st.sampled_from((64, 128)))) for revision in revisions)
+    backends = tuple(Backend(revision, draw(st.sampled_from((64, 128))), revision in GRPC) for revision in revisions)
     stable = draw(st.sampled_from([None, *revisions]))
     canary = draw(st.sampled_from([None, *(r for r in revisions if r != stable)]))
     carrying = draw(st.lists(st.sampled_from(revisions), unique=True, max_size=2)) if revisions else []
@@ -63,7 +64,7 @@ class Router:
             "router",
             clusters=clusters_version(self.clusters[1]),
             routes=routes_version(self.routes[1]),
-            healthy={cluster: int(cluster in self.healthy) for cluster in self.clusters[1].clusters},
+            healthy={cluster: int(over_http(cluster) in self.healthy) for cluster in self.clusters[1].clusters},
         )
 
     def check(self) -> None:
@@ -72,7 +73,9 @@ class Router:
         for model, route in self.routes[1].routes.items():
             assert route.named(model) <= present, (route, sorted(present))
             assert sum(route.weights.values()) in (0, 100)
-            assert set(route.carriers) == set(route.weights)
+            assert set(route.carriers) == set(route.grpc) == set(route.weights)
+            for revision, carrier in route.grpc.items():
+                assert is_grpc(carrier) is (revision in GRPC)
         for cluster in present:
             assert set(members(cluster)) <= present
 
@@ -163,7 +166,10 @@ def test_no_router_ever_has_a_route_without_its_cluster_and_all_end_where_they_s
         model: intent.carrying for model, intent in world.wanted.items()
     }
     backends = {plain(model, b.revision) for model, intent in world.wanted.items() for b in intent.backends}
-    assert {cluster for cluster in final.clusters if not members(cluster)} == backends
+    twins = {over_grpc(cluster) for cluster in backends if cluster.endswith(GRPC)}
+    assert {cluster for cluster in final.clusters if not members(cluster)} == backends | twins
+    for model, intent in world.wanted.items():
+        assert set(final.routes[model].grpc_pins) == {b.revision for b in intent.backends if b.grpc}
 
 
 def settled(*wanted: Intent) -> Published:
@@ -334,7 +340,7 @@ def test_versions_name_the_content_and_never_come_back() -> None:
 
 
 def test_two_hundred_models_fit_into_two_configmaps() -> None:
-    revisions = tuple(Backend(revision, 100 + number) for number, revision in enumerate(REVISIONS))
+    revisions = tuple(Backend(revision, 100 + number, True) for number, revision in enumerate(REVISIONS))
     longest = [f"{'m' * (names.MAX_NAME_LENGTH - 3)}{n:03}" for n in range(names.MAX_MODELS_PER_NAMESPACE)]
     state = settled(*(replace(two(90, 10), model=model, backends=revisions) for model in longest))
     files = render(state, SITE)
@@ -348,12 +354,93 @@ def test_files_mean_the_same_with_and_without_references() -> None:
     value = read(render(state, SITE).routes)["resources"]
     assert "*r0" in flow.dump(value)
     assert yaml.safe_load(flow.dump(value)) == value
+    repeated = [{"a long key of a mapping": "a long text in it"}, {"a long text in it": "a long key of a mapping"}]
+    assert yaml.safe_load(flow.dump(repeated)) == repeated
+    assert flow.dump(repeated).count("a long") == 2
     assert yaml.safe_load(flow.dump({"a: b": ["x" * 30, "*r0", "\u00e9\n"], "c": 1.5, "d": None, "e": True})) == {
         "a: b": ["x" * 30, "*r0", "\u00e9\n"],
         "c": 1.5,
         "d": None,
         "e": True,
     }
+
+
+def with_grpc(intent: Intent, *revisions: str) -> Intent:
+    """The same, of which these revisions have gRPC."""
+    return replace(intent, backends=tuple(replace(b, grpc=b.revision in revisions) for b in intent.backends))
+
+
+def test_grpc_has_the_same_weights_and_falls_over_between_the_ports_of_grpc() -> None:
+    host = _virtual_host(settled(with_grpc(two(93, 7), *REVISIONS)), "cats")
+    by_weight = [rule for rule in host["routes"] if "weighted_clusters" in rule.get("route", {})]
+    assert [rule["match"] for rule in by_weight] == [{"prefix": "/", "grpc": {}}, {"prefix": "/"}]
+    grpc, http = (rule["route"]["weighted_clusters"]["clusters"] for rule in by_weight)
+    assert grpc == [{**each, "name": f"{each['name']}/grpc"} for each in http]
+
+
+def test_a_twin_is_checked_on_the_port_of_http_and_asked_on_that_of_grpc() -> None:
+    state = settled(with_grpc(two(93, 7), *REVISIONS))
+    clusters = {each["name"]: each for each in read(render(state, SITE).clusters)["resources"]}
+    http, grpc = clusters["cats/aaaa1111"], clusters["cats/aaaa1111/grpc"]
+    (endpoint,) = (each["endpoint"] for each in grpc["load_assignment"]["endpoints"][0]["lb_endpoints"])
+    assert endpoint["address"]["socket_address"]["port_value"] == 8082
+    assert endpoint["health_check_config"] == {"port_value": 8080}
+    assert grpc["health_checks"] == http["health_checks"]
+    (options,) = grpc["typed_extension_protocol_options"].values()
+    assert "http2_protocol_options" in options["explicit_http_config"]
+    aggregate = clusters["cats/aaaa1111+bbbb2222/grpc"]["cluster_type"]["typed_config"]
+    assert aggregate["clusters"] == ["cats/aaaa1111/grpc", "cats/bbbb2222/grpc"]
+
+
+def test_revisions_from_before_grpc_keep_their_share_and_are_nobodys_fall_back() -> None:
+    state = settled(with_grpc(two(93, 7), REVISIONS[1]))
+    route = state.routes["cats"]
+    assert route.grpc == {"aaaa1111": "cats/aaaa1111+bbbb2222", "bbbb2222": "cats/bbbb2222/grpc"}
+    assert route.grpc_pins == ("bbbb2222",)
+    assert not any(name.startswith("cats/aaaa1111") and is_grpc(name) for name in state.clusters)
+
+
+def test_without_any_grpc_calls_of_it_are_refused_and_the_rest_is_as_before() -> None:
+    host = _virtual_host(settled(two(93, 7)), "cats")
+    grpc = [rule for rule in host["routes"] if "grpc" in rule["match"]]
+    assert all("direct_response" in rule for rule in grpc)
+    assert {h["header"]["value"] for h in grpc[-1]["response_headers_to_add"]} >= {"12"}
+
+
+def test_a_revision_gets_no_weight_before_its_twin_is_healthy_too() -> None:
+    world = settled_world(with_grpc(replace(two(100, 0), backends=two(100, 0).backends[:1], canary=None), *REVISIONS))
+    world.wanted = {"cats": with_grpc(two(90, 10), *REVISIONS)}
+    blind = Router(world.newest(), world.newest())
+    world.routers = [blind]
+    real = blind.ack
+
+    def without_twin() -> Ack:
+        found = real()
+        return replace(found, healthy={c: n for c, n in found.healthy.items() if c != "cats/bbbb2222/grpc"})
+
+    blind.ack = without_twin  # type: ignore[method-assign]
+    settle(world)
+    assert world.current.routes["cats"].weights == {"aaaa1111": 100}
+    assert world.pass_().healthy == {"cats/aaaa1111"}
+    assert "cats/bbbb2222/grpc" in world.pass_().unhealthy
+    del blind.ack  # type: ignore[method-assign]
+    settle(world)
+    assert world.current.routes["cats"].weights == {"aaaa1111": 90, "bbbb2222": 10}
+    assert world.current.routes["cats"].grpc["bbbb2222"] == "cats/bbbb2222+aaaa1111/grpc"
+
+
+def test_a_state_from_before_grpc_is_read() -> None:
+    before = settled(two(93, 7))
+    kept = published.to_json(before)
+    for route in kept["routes"].values():
+        del route["grpc"], route["grpcPins"]
+    for intent in kept["intents"]:
+        del intent["grpc"]
+    del kept["unconfirmed"]
+    read_back = published.from_json(json.loads(json.dumps(kept)))
+    assert read_back.confirmed == frozenset(), "to be acknowledged again"
+    assert read_back.routes["cats"].weights == before.routes["cats"].weights
+    assert read_back.intents == before.intents
 
 
 def read(file: File) -> dict[str, Any]:

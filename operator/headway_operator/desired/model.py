@@ -39,8 +39,8 @@ def network_policy(resource: Resource) -> Object:
             "podSelector": {"matchLabels": selector(resource.name)},
             "policyTypes": ["Ingress"],
             "ingress": [
-                {"from": [{"podSelector": router}], "ports": [{"port": names.INFERENCE_PORT, "protocol": "TCP"}]},
-                {"ports": [{"port": names.ADMIN_PORT, "protocol": "TCP"}]},
+                {"from": [{"podSelector": router}], "ports": [_port(names.INFERENCE_PORT), _port(names.GRPC_PORT)]},
+                {"ports": [_port(names.ADMIN_PORT)]},
             ],
         },
     }
@@ -57,3 +57,7 @@ def service(resource: Resource) -> Object:
             "selector": {names.LABEL_COMPONENT: names.COMPONENT_ROUTER},
         },
     }
+
+
+def _port(number: int) -> Object:
+    return {"port": number, "protocol": "TCP"}

@@ -25,7 +25,7 @@ DEFAULT_GPU = "nvidia.com/gpu"
 STARTUP_SECONDS = 3600  # a large model is loaded and compiled for; progressDeadline is what users tune
 SCRATCH = "256Mi"  # /tmp, in memory: whatever a program does there is bounded, and charged to its own pod
 
-_HTTP, _ADMIN = "http", "admin"
+_HTTP, _ADMIN, _GRPC = "http", "admin", "grpc"
 _CONTAINER_SECURITY: Object = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -126,6 +126,7 @@ def _serve(cold: Cold, given: Object, image: str) -> Object:
         *("--knobs", names.KNOBS_FILE),
         *("--model", names.MODEL_DIR),
         *("--termination-log", names.TERMINATION_LOG),
+        *("--grpc-port", str(names.GRPC_PORT)),
     ]
     mounts = [
         _mount("config", names.CONFIG_DIR),
@@ -139,6 +140,7 @@ def _serve(cold: Cold, given: Object, image: str) -> Object:
         "ports": [
             {"name": _HTTP, "containerPort": names.INFERENCE_PORT, "protocol": "TCP"},
             {"name": _ADMIN, "containerPort": names.ADMIN_PORT, "protocol": "TCP"},
+            {"name": _GRPC, "containerPort": names.GRPC_PORT, "protocol": "TCP"},
         ],
         "readinessProbe": _probe("/v2/health/ready", _HTTP, period=1, timeout=2, failures=3),
         "resources": _with_device(_resources(given), cold["device"]),

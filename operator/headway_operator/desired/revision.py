@@ -23,13 +23,14 @@ def headless_service(resource: Resource, record: Record) -> Object:
     Also those that are not ready: a router learns of a pod as late as DNS caches live (30 s are usual), so it should
     hear of it while it still loads; and of one that drains as long as that one still answers.
     """
+    grpc = [_port("grpc", names.GRPC_PORT)] if record.serves_grpc else []
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": _metadata(resource, record),
         "spec": {
             "clusterIP": "None",
-            "ports": [{"name": "http", "port": names.INFERENCE_PORT, "targetPort": "http", "protocol": "TCP"}],
+            "ports": [_port("http", names.INFERENCE_PORT), *grpc],
             "publishNotReadyAddresses": True,
             "selector": selector(resource.name, record.name),
         },
@@ -69,3 +70,7 @@ def deployment(resource: Resource, record: Record, replicas: int) -> Object:
 
 def _metadata(resource: Resource, record: Record) -> Object:
     return metadata(resource, names.revision_object(resource.name, record.name), revision=record.name)
+
+
+def _port(name: str, number: int) -> Object:
+    return {"name": name, "port": number, "targetPort": name, "protocol": "TCP"}

@@ -18,13 +18,17 @@ def route_intent(observed: Observed, plan: Plan) -> Intent | None:
     if observed.namespace_full and not weights:
         return Intent(resource.name)
     limit = max_requests(resource.spec)
+    records = {**observed.records, **{record.name: record for record in plan.new_records}}
     role = {target.role: target.revision for target in plan.targets if not target.leaving}
     return Intent(
         model=resource.name,
         stable=role.get(Role.STABLE),
         canary=role.get(Role.CANARY) or role.get(Role.INCOMING),
         weights=weights,
-        backends=tuple(Backend(target.revision, limit) for target in plan.targets),
+        backends=tuple(
+            Backend(each.revision, limit, each.revision in records and records[each.revision].serves_grpc)
+            for each in plan.targets
+        ),
     )
 
 

@@ -13,6 +13,7 @@ class Backend:
 
     revision: str
     max_requests: int  # circuit breaker: requests in flight from one router to all pods of the revision; > 0
+    grpc: bool = False  # its pods have a port of gRPC; those of older revisions do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ def to_json(intent: Intent) -> dict[str, Any]:
         "canary": intent.canary,
         "weights": dict(sorted(intent.weights.items())),
         "backends": {backend.revision: backend.max_requests for backend in intent.backends},
+        "grpc": [backend.revision for backend in intent.backends if backend.grpc],
     }
 
 
@@ -66,7 +68,7 @@ def from_json(value: Any) -> Intent:
         stable=kept.stable,
         canary=kept.canary,
         weights=kept.weights,
-        backends=tuple(Backend(revision, limit) for revision, limit in kept.backends.items()),
+        backends=tuple(Backend(revision, limit, revision in kept.grpc) for revision, limit in kept.backends.items()),
     )
 
 
@@ -76,6 +78,7 @@ class _Kept(BaseModel):
     canary: str | None
     weights: dict[str, int]
     backends: dict[str, PositiveInt]
+    grpc: list[str] = []  # older states have none
 
 
 def _revision(backend: Backend) -> str:

@@ -51,6 +51,8 @@ class Pod:
             return (200 if self.ready else 503) if known else 404, [], {"ready": known and self.ready}
         if path == "/seen":
             return 200, [], dict(self.seen)
+        if path.startswith("/inference."):
+            return 404, [], {"error": "a pod from before gRPC"}
         if headers.get("x-test-refuse") == self.revision:
             return 503, [(b"x-headway-not-admitted", b"1")], {"error": "full"}
         self.seen[headers.get("x-test-id", "")] += 1

@@ -6,7 +6,7 @@ import itertools
 import random
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,8 +44,20 @@ class Pods:
 
     async def start(self, model: str, revision: str, *, answers_as: str | None = None) -> RunningPod:
         """Start a pod, wait until it answers, and give it its revision's name. `answers_as`: the revision it claims."""
-        address = f"{self._network}.{next(self._numbers)}"
-        arguments = (str(PROGRAM), address, str(self.site.backend_port), model, answers_as or revision)
+        address = self.address()
+        return await self.run(
+            (str(PROGRAM), address, str(self.site.backend_port), model, answers_as or revision),
+            address,
+            model,
+            revision,
+        )
+
+    def address(self) -> str:
+        """One that no other pod has."""
+        return f"{self._network}.{next(self._numbers)}"
+
+    async def run(self, arguments: Sequence[str], address: str, model: str, revision: str) -> RunningPod:
+        """Start Python with these arguments, which serves as a pod on this address; likewise."""
         pod = RunningPod(
             await asyncio.create_subprocess_exec(sys.executable, *arguments),
             address,
@@ -62,7 +74,7 @@ class Pods:
             await pod.end()
 
     async def _answers(self, pod: RunningPod) -> None:
-        for _ in range(200):
+        for _ in range(1200):
             assert pod.process.returncode is None, f"pod {pod.address} ended at once"
             try:
                 _, writer = await asyncio.open_connection(pod.address, self.site.backend_port)
@@ -72,4 +84,4 @@ class Pods:
             writer.close()
             await writer.wait_closed()
             return
-        raise AssertionError(f"pod {pod.address} does not answer after 10 s")
+        raise AssertionError(f"pod {pod.address} does not answer after 60 s")

@@ -150,7 +150,7 @@ class Stage:
 @contextlib.asynccontextmanager
 async def stage(directory: Path) -> AsyncIterator[Stage]:
     """A running router that serves no model yet."""
-    port, readout_port, admin_port, backend_port = free_ports(4)
+    port, readout_port, admin_port, backend_port, grpc_port = free_ports(5)
     site = Site(
         NAMESPACE,
         directory=str(directory / "mounted"),
@@ -158,6 +158,7 @@ async def stage(directory: Path) -> AsyncIterator[Stage]:
         readout_port=readout_port,
         admin_port=admin_port,
         backend_port=backend_port,
+        grpc_port=grpc_port,
     )
     dns = Dns()
     envoy = Envoy(site, await dns.start(), directory / "envoy.log")

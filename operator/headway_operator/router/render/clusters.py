@@ -5,7 +5,7 @@ from typing import Any
 
 from headway_api import names
 
-from headway_operator.router.render.published import members
+from headway_operator.router.render.published import is_grpc, members, over_http
 from headway_operator.router.render.site import Site
 
 CHECK_SECONDS = 1
@@ -22,8 +22,14 @@ def clusters(limits: Mapping[str, int], site: Site) -> list[dict[str, Any]]:
 
 
 def _plain(name: str, limit: int, site: Site) -> dict[str, Any]:
-    model, _, revision = name.partition("/")
-    address = {"address": site.backend_host(model, revision), "port_value": site.backend_port}
+    grpc = is_grpc(name)
+    model, _, revision = over_http(name).partition("/")
+    port = site.grpc_port if grpc else site.backend_port
+    endpoint: dict[str, Any] = {
+        "address": {"socket_address": {"address": site.backend_host(model, revision), "port_value": port}}
+    }
+    if grpc:  # the same check of the same pods: one answer for both of a revision's ports
+        endpoint["health_check_config"] = {"port_value": site.backend_port}
     return {
         "name": name,
         "cluster_type": {
@@ -44,7 +50,7 @@ def _plain(name: str, limit: int, site: Site) -> dict[str, Any]:
             "cluster_name": name,
             # One healthy pod of many still carries everything: else weights would leak to the fall-back by degrees.
             "policy": {"overprovisioning_factor": 100_000},
-            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": address}}}]}],
+            "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}],
         },
         "health_checks": [_health_check(model, revision)],
         "outlier_detection": _outlier_detection(),
@@ -53,7 +59,7 @@ def _plain(name: str, limit: int, site: Site) -> dict[str, Any]:
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                 "@type": f"{_PREFIX}.upstreams.http.v3.HttpProtocolOptions",
                 "common_http_protocol_options": {"idle_timeout": f"{IDLE_SECONDS}s"},
-                "explicit_http_config": {"http_protocol_options": {}},
+                "explicit_http_config": {"http2_protocol_options" if grpc else "http_protocol_options": {}},
             }
         },
     }

@@ -1,13 +1,16 @@
 """JSON with references: what repeats is written once. It is YAML's flow style, which Envoy reads.
 
-ConfigMaps hold 1 MiB, and most of a cluster or a route is the same for all of them: this halves the files.
+ConfigMaps hold 1 MiB, and most of a cluster or a route is the same for all of them, or repeats its long names: this
+makes a third of the files.
 """
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
-WORTH = 24  # characters from which a reference is worth its anchor
+WORTH = 14  # characters from which a reference is worth its anchor
+_SHARED = (dict, list, str)
 
 
 def dump(value: Any) -> str:
@@ -33,14 +36,16 @@ def _plain(value: Any, texts: dict[int, str]) -> str:
     return texts[id(value)]
 
 
-def _inner(value: Any) -> list[Any]:
-    return [each for each in (value.values() if isinstance(value, dict) else value) if isinstance(each, dict | list)]
+def _inner(value: Any) -> Iterable[Any]:
+    """What a value holds that may be written once; the keys of a mapping, too."""
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    return value if isinstance(value, list) else []
 
 
 def _count(value: Any, texts: dict[int, str], counts: Counter[str]) -> None:
-    """Count equal containers. What is inside a repetition does not count: it will not be written again."""
-    text = texts[id(value)]
-    if len(text) < WORTH:
+    """Count equal parts. What is inside a repetition does not count: it will not be written again."""
+    if not isinstance(value, _SHARED) or len(text := _text(value, texts)) < WORTH:
         return
     counts[text] += 1
     if counts[text] == 1:
@@ -48,17 +53,26 @@ def _count(value: Any, texts: dict[int, str], counts: Counter[str]) -> None:
             _count(each, texts, counts)
 
 
+def _text(value: Any, texts: dict[int, str]) -> str:
+    return json.dumps(value) if isinstance(value, str) else texts[id(value)]
+
+
 def _write(value: Any, texts: dict[int, str], repeated: set[str], anchors: dict[str, str]) -> str:
-    if not isinstance(value, dict | list):
+    if not isinstance(value, _SHARED):
         return json.dumps(value)
-    text = texts[id(value)]
+    text = _text(value, texts)
     if text in anchors:
-        return f"*{anchors[text]}"
+        return f"*{anchors[text]} "  # with a space: a colon, where it is a key, would be part of the name
     mark = ""
     if text in repeated:
         anchors[text] = f"r{len(anchors)}"
         mark = f"&{anchors[text]} "
     if isinstance(value, dict):
-        parts = [f"{json.dumps(key)}: {_write(inner, texts, repeated, anchors)}" for key, inner in value.items()]
+        parts = [
+            f"{_write(key, texts, repeated, anchors)}: {_write(inner, texts, repeated, anchors)}"
+            for key, inner in value.items()
+        ]
         return f"{mark}{{{','.join(parts)}}}"
-    return f"{mark}[{','.join(_write(inner, texts, repeated, anchors) for inner in value)}]"
+    if isinstance(value, list):
+        return f"{mark}[{','.join(_write(inner, texts, repeated, anchors) for inner in value)}]"
+    return f"{mark}{text}"

@@ -9,6 +9,7 @@ from headway_operator.router.render.site import Site
 
 STAT_PREFIX = "ingress"
 ADMIN_CLUSTER = "admin"
+MAX_CALLS = 1024  # at the same time on one connection of HTTP/2
 READOUT_PATH = "/readout"
 # Exactly what `readout.py` reads; the path below is rewritten to this, so that no caller can ask for another pattern.
 READOUT_FILTER = r"(version_text|update_rejected|update_failure|warming_clusters|membership_healthy)$"
@@ -30,7 +31,10 @@ def listener(site: Site) -> dict[str, Any]:
         "merge_slashes": True,
         "request_headers_timeout": "10s",
         "stream_idle_timeout": "0s",  # an answer may take as long as its own deadline allows
-        "local_reply_config": {"mappers": [_not_admitted(), _interrupted()]},
+        "http2_protocol_options": {"max_concurrent_streams": MAX_CALLS},
+        "local_reply_config": {
+            "mappers": [_of_grpc(_not_admitted()), _of_grpc(_interrupted()), _not_admitted(), _interrupted()]
+        },
     }
     return {"name": STAT_PREFIX, **_listening(site.any_address, site.port, manager)}
 
@@ -90,6 +94,14 @@ def _as_json(*flags: str) -> dict[str, Any]:
             "json_format": {"error": "%LOCAL_REPLY_BODY%", "reason": "%RESPONSE_CODE_DETAILS%"},
         },
     }
+
+
+def _of_grpc(mapper: dict[str, Any]) -> dict[str, Any]:
+    """The same for a call of gRPC, whose message is plain text."""
+    header = {"name": "content-type", "string_match": {"prefix": "application/grpc"}}
+    body = {"text_format_source": {"inline_string": "%LOCAL_REPLY_BODY% (%RESPONSE_CODE_DETAILS%)"}}
+    both = {"and_filter": {"filters": [mapper["filter"], {"header_filter": {"header": header}}]}}
+    return {**mapper, "filter": both, "body_format_override": body}
 
 
 def _manager(stat_prefix: str) -> dict[str, Any]:

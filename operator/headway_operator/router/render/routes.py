@@ -6,7 +6,7 @@ from typing import Any
 
 from headway_api import names
 
-from headway_operator.router.render.published import Route, plain
+from headway_operator.router.render.published import Route, is_grpc, over_grpc, plain
 from headway_operator.router.render.site import Site
 
 ROUTE_CONFIGURATION = "headway"
@@ -14,6 +14,11 @@ RETRY_BODY_BYTES = 8 * 1024 * 1024  # a larger body is not kept, so its request 
 NO_READY_REVISION = "NoReadyRevision"
 UNKNOWN_REVISION = "UnknownRevision"
 UNKNOWN_MODEL = "UnknownModel"
+_NO_HOST = "no model of this router has this host or path"
+
+NOT_FOUND, UNIMPLEMENTED, UNAVAILABLE = 5, 12, 14  # statuses of gRPC
+_GRPC: dict[str, Any] = {"prefix": "/", "grpc": {}}  # requests whose content type says so
+_ANY_PIN = {"name": names.REVISION_HEADER, "present_match": True}
 
 
 def route_configuration(routes: Mapping[str, Route], site: Site) -> dict[str, Any]:
@@ -21,17 +26,17 @@ def route_configuration(routes: Mapping[str, Route], site: Site) -> dict[str, An
     by_path = [
         rule for model, route in sorted(routes.items()) for rule in _rules(model, route, prefix=f"/v2/models/{model}")
     ]
-    nowhere = _refusal(
-        {"prefix": "/"}, 404, reason=UNKNOWN_MODEL, error="no model of this router has this host or path"
-    )
+    nowhere = _refusal({"prefix": "/"}, 404, reason=UNKNOWN_MODEL, error=_NO_HOST)
     return {
         "name": ROUTE_CONFIGURATION,
         "virtual_hosts": [
             *(
-                _virtual_host(model, _domains(model, site), _rules(model, route, prefix="/"))
+                _virtual_host(
+                    model, _domains(model, site), [*_grpc_rules(model, route), *_rules(model, route, prefix="/")]
+                )
                 for model, route in sorted(routes.items())
             ),
-            _virtual_host("*", ["*"], [*by_path, nowhere]),
+            _virtual_host("*", ["*"], [*by_path, _grpc_refusal({"prefix": "/"}, NOT_FOUND, _NO_HOST), nowhere]),
         ],
     }
 
@@ -92,7 +97,7 @@ def _rules(model: str, route: Route, *, prefix: str) -> list[dict[str, Any]]:
     return [
         *(_forward({**match, "headers": [_header(pin)]}, {"cluster": cluster}) for pin, cluster in pins.items()),
         _refusal(
-            {**match, "headers": [{"name": names.REVISION_HEADER, "present_match": True}]},
+            {**match, "headers": [_ANY_PIN]},
             404,
             reason=UNKNOWN_REVISION,
             error=unknown,
@@ -106,12 +111,43 @@ def _rules(model: str, route: Route, *, prefix: str) -> list[dict[str, Any]]:
     ]
 
 
+def _grpc_rules(model: str, route: Route) -> list[dict[str, Any]]:
+    """The same for calls of gRPC, which go by host: their path names a method. The weights are the same numbers."""
+    roles = {"stable": route.stable, "canary": route.canary}
+    pins = {pin: revision for pin, revision in roles.items() if revision is not None}
+    pins |= {revision: revision for revision in route.pins}
+    return [
+        *(
+            _forward({**_GRPC, "headers": [_header(pin)]}, {"cluster": over_grpc(plain(model, revision))})
+            if revision in route.grpc_pins
+            else _grpc_refusal(
+                {**_GRPC, "headers": [_header(pin)]}, UNIMPLEMENTED, f"revision {revision} of {model} has no gRPC"
+            )
+            for pin, revision in pins.items()
+        ),
+        _grpc_refusal({**_GRPC, "headers": [_ANY_PIN]}, NOT_FOUND, "the model has no such revision in service"),
+        _grpc_by_weight(model, route),
+    ]
+
+
+def _grpc_by_weight(model: str, route: Route) -> dict[str, Any]:
+    if not route.weights:
+        return _grpc_refusal(_GRPC, UNAVAILABLE, f"{model} has no revision that is ready")
+    if not any(map(is_grpc, route.grpc.values())):
+        return _grpc_refusal(_GRPC, UNIMPLEMENTED, f"the revisions of {model} in service have no gRPC")
+    return _weighted(_GRPC, route.weights, route.grpc)
+
+
 def _by_weight(model: str, route: Route, match: dict[str, Any]) -> dict[str, Any]:
     if not route.weights:
         return _refusal(match, 503, reason=NO_READY_REVISION, error=f"{model} has no revision that is ready")
-    if len(route.weights) == 1:
-        return _forward(match, {"cluster": route.carriers[next(iter(route.weights))]})
-    weighted = [{"name": route.carriers[r], "weight": weight} for r, weight in sorted(route.weights.items())]
+    return _weighted(match, route.weights, route.carriers)
+
+
+def _weighted(match: dict[str, Any], weights: Mapping[str, int], carriers: Mapping[str, str]) -> dict[str, Any]:
+    if len(weights) == 1:
+        return _forward(match, {"cluster": carriers[next(iter(weights))]})
+    weighted = [{"name": carriers[revision], "weight": weight} for revision, weight in sorted(weights.items())]
     return _forward(match, {"weighted_clusters": {"clusters": weighted}})
 
 
@@ -130,6 +166,19 @@ def _refusal(match: dict[str, Any], status: int, *, reason: str, error: str) -> 
     return {
         "match": match,
         "direct_response": {"status": status, "body": {"inline_string": body}},
+        "response_headers_to_add": [
+            {"header": {"key": key, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+            for key, value in headers.items()
+        ],
+    }
+
+
+def _grpc_refusal(match: dict[str, Any], status: int, message: str) -> dict[str, Any]:
+    """Envoy answers a call of gRPC with trailers only, and makes a status of the HTTP code; ours says more."""
+    headers = {"grpc-status": str(status), "grpc-message": message, names.NOT_ADMITTED_HEADER: "1"}
+    return {
+        "match": {**match, "grpc": {}},
+        "direct_response": {"status": 503},
         "response_headers_to_add": [
             {"header": {"key": key, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
             for key, value in headers.items()

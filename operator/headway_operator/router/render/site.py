@@ -20,6 +20,7 @@ class Site:
     readout_port: int = names.ADMIN_PORT  # read-only facts
     admin_port: int = names.ENVOY_ADMIN_PORT  # Envoy's own interface, loopback only
     backend_port: int = names.INFERENCE_PORT  # of the runtime pods
+    grpc_port: int = names.GRPC_PORT  # likewise
 
     @property
     def any_address(self) -> str:

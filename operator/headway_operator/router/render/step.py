@@ -17,7 +17,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from headway_operator.router.intent import Intent
-from headway_operator.router.render.published import Published, Route, members, plain, role
+from headway_operator.router.render.published import (
+    Published,
+    Route,
+    is_grpc,
+    members,
+    over_grpc,
+    over_http,
+    plain,
+    role,
+)
 
 # Between the last route without a cluster and the cluster's end. Requests that are in flight live on after it.
 DRAIN_SECONDS = 10.0
@@ -43,7 +52,9 @@ class Step:
     published: Published
     clusters_acknowledged: bool  # every serving router has the clusters that were published before this step
     routes_acknowledged: bool
-    healthy: frozenset[str]  # plain clusters that are confirmed, and healthy in every serving router
+    healthy: frozenset[
+        str
+    ]  # plain clusters that are confirmed, and healthy in every serving router, as their twins are
     waits: tuple[str, ...]  # what the wanted routes wait for, one sentence each
     unhealthy: frozenset[str]  # wanted plain clusters that some router sees no healthy pod of
     drain_ends: float | None  # when the next cluster may leave
@@ -69,7 +80,8 @@ def step(
     has_clusters = bool(acks) and all(ack.clusters == clusters_version and ack.warming == 0 for ack in acks)
     has_routes = bool(acks) and all(ack.routes == routes_version for ack in acks)
     confirmed = published.confirmed | frozenset(published.clusters) if has_clusters else published.confirmed
-    healthy = frozenset(c for c in confirmed if acks and all(ack.healthy.get(c, 0) > 0 for ack in acks))
+    seen = frozenset(c for c in confirmed if acks and all(ack.healthy.get(c, 0) > 0 for ack in acks))
+    healthy = frozenset(c for c in seen if is_grpc(c) or over_grpc(c) not in published.clusters or over_grpc(c) in seen)
 
     waits: list[str] = []
     routes: dict[str, Route] = {}
@@ -83,7 +95,7 @@ def step(
         cluster: limit
         for intent in wanted.values()
         for cluster, limit in clusters_of(intent).items()
-        if findable.issuperset(members(cluster) or {cluster})
+        if findable.issuperset(map(over_http, members(cluster) or (cluster,)))
     }
     retired = _retired(published, needed=needed.keys(), has_routes=has_routes, now=now)
     expired = {cluster for cluster, since in retired.items() if now - since >= DRAIN_SECONDS}
@@ -104,7 +116,7 @@ def step(
         published=following,
         clusters_acknowledged=has_clusters,
         routes_acknowledged=has_routes,
-        healthy=frozenset(c for c in healthy if not members(c)),
+        healthy=frozenset(c for c in healthy if not members(c) and not is_grpc(c)),
         waits=tuple(waits),
         unhealthy=plains - healthy,
         drain_ends=min((since + DRAIN_SECONDS for since in following.retired.values()), default=None),
@@ -119,7 +131,9 @@ def clusters_of(intent: Intent) -> dict[str, int]:
         fallback = intent.canary if revision == intent.stable else intent.stable
         if fallback is not None and fallback != revision:
             wanted[role(intent.model, revision, fallback)] = max(limit, limits[fallback])
-    return wanted
+    grpc = _with_grpc(intent)
+    twins = {over_grpc(c): limit for c, limit in wanted.items() if grpc.issuperset(members(c) or (c,))}
+    return wanted | twins
 
 
 def _next_route(
@@ -128,12 +142,15 @@ def _next_route(
     """The route that may be published now: all of the intent, or the current weights with what pins are possible."""
     model, weights = intent.model, intent.carrying
     pins = tuple(sorted(b.revision for b in intent.backends if plain(model, b.revision) in confirmed))
+    carriers = {revision: _carrier(intent, revision) for revision in weights}
     following = Route(
         stable=intent.stable if intent.stable in pins or intent.stable is None else current.stable,
         canary=intent.canary if intent.canary in pins or intent.canary is None else current.canary,
         pins=pins,
         weights=weights,
-        carriers={revision: _carrier(intent, revision) for revision in weights},
+        carriers=carriers,
+        grpc_pins=tuple(r for r in pins if over_grpc(plain(model, r)) in confirmed),
+        grpc={revision: _grpc_carrier(intent, carrier) for revision, carrier in carriers.items()},
     )
     missing = sorted(following.named(model) - confirmed - current.named(model))
     waits = [f"{model}: cluster {cluster} is not acknowledged by every router" for cluster in missing]
@@ -143,7 +160,7 @@ def _next_route(
         if revision not in current.weights and plain(model, revision) not in healthy
     ]
     if waits:
-        following = replace(following, weights=current.weights, carriers=current.carriers)
+        following = replace(following, weights=current.weights, carriers=current.carriers, grpc=current.grpc)
     return following, waits
 
 
@@ -153,6 +170,19 @@ def _carrier(intent: Intent, revision: str) -> str:
         return role(intent.model, revision, intent.stable)
     verified = intent.canary if intent.canary in intent.carrying and intent.canary != revision else None
     return role(intent.model, revision, verified)
+
+
+def _grpc_carrier(intent: Intent, carrier: str) -> str:
+    """The same for gRPC. Pods without a port of it get their share all the same, and answer that they have none."""
+    grpc = _with_grpc(intent)
+    parts = members(carrier) or (carrier,)
+    if grpc.issuperset(parts):
+        return over_grpc(carrier)
+    return over_grpc(parts[0]) if parts[0] in grpc else carrier
+
+
+def _with_grpc(intent: Intent) -> frozenset[str]:
+    return frozenset(plain(intent.model, backend.revision) for backend in intent.backends if backend.grpc)
 
 
 def _retired(published: Published, *, needed: AbstractSet[str], has_routes: bool, now: float) -> dict[str, float]:
