@@ -1,10 +1,12 @@
 """What the inference port says in every phase of a pod, and what bodies and deadlines are bounded by."""
 
 import json
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
+import torch
 from headway_api.names import CHECK_HEADER
 from headway_api.podconfig import BucketCost, Phase, Termination
 from headway_runtime.program import Program, load_program
@@ -88,6 +90,32 @@ def test_a_body_that_does_not_arrive_is_not_waited_for_beyond_the_deadline(serve
         assert "before the body had arrived" in answer.json()["error"]
         assert stream.ended()
     assert time.monotonic() - began < 5
+    server.quiet()
+
+
+def test_a_deadline_that_passes_in_line_is_answered_once_though_the_body_was_waited_for(
+    server: HttpServer, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave = threading.Event()
+
+    def hang(inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        leave.wait(20)
+        return Program.run(program, inputs)
+
+    monkeypatch.setattr(program, "run", hang)
+    first = server.ask(post())
+    request = post(None, "x-headway-timeout: 300ms")
+    with server.ask(request[:-40]) as stream:
+        time.sleep(0.1)
+        stream.socket.sendall(request[-40:])
+        answer = stream.answer()
+        assert (answer.status, "no model has seen it" in answer.json()["error"]) == (504, True)
+        assert "connection" not in answer.headers, "all of it has come"
+        stream.socket.sendall(b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert stream.answer().status == 200
+    leave.set()
+    with first:
+        assert first.answer().status == 200
     server.quiet()
 
 

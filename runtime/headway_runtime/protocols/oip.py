@@ -16,6 +16,7 @@ import torch
 
 from headway_runtime.errors import InvalidRequestError
 from headway_runtime.protocols import binary, tensors
+from headway_runtime.protocols.pieces import Numbers, lift
 from headway_runtime.serving.values import BytesArray, Given, Output, Reply, Value
 
 PLATFORM = "pytorch_pt2"
@@ -41,10 +42,14 @@ class Written(NamedTuple):
     json_length: int | None = None
 
 
-def decode(body: bytes | bytearray, json_length: int | None = None) -> Question:
-    """The request. Raises InvalidRequestError: what is wrong, and where."""
-    document = _object(body if json_length is None else _front(body, json_length))
-    reader = _Reader(body, json_length)
+def decode(body: bytes | bytearray, json_length: int | None = None, *, in_pieces: bool = False) -> Question:
+    """The request. Raises InvalidRequestError: what is wrong, and where. `in_pieces`: with pauses for other threads."""
+    text = body if json_length is None else _front(body, json_length)
+    lifted: Mapping[str, Numbers] = {}
+    if in_pieces:
+        text, lifted = lift(bytes(text))
+    document = _object(text)
+    reader = _Reader(body, json_length, lifted)
     inputs = {name: reader.tensor(name, entry) for name, entry in _named(document.get("inputs"), "inputs").items()}
     reader.end()
     identifier, asked, parameters = document.get("id"), document.get("outputs"), document.get("parameters")
@@ -94,10 +99,11 @@ def error_body(message: str) -> bytes:
 class _Reader:
     """Takes the tensors of a request, in the order of its inputs."""
 
-    __slots__ = ("_at", "_body", "_numbers_only")
+    __slots__ = ("_at", "_body", "_lifted", "_numbers_only")
 
-    def __init__(self, body: bytes | bytearray, json_length: int | None) -> None:
+    def __init__(self, body: bytes | bytearray, json_length: int | None, lifted: Mapping[str, Numbers]) -> None:
         self._body = body
+        self._lifted = lifted
         self._at = len(body) if json_length is None else json_length
         self._numbers_only = json_length is None and not _holds(body, b"true", 2) and not _holds(body, b"false", 2)
 
@@ -112,11 +118,12 @@ class _Reader:
             return self._binary(name[:100], datatype, shape, entry, size)
         if "data" not in entry:
             raise InvalidRequestError(f"input {name[:100]!r}: 'data' is missing")
+        data = entry["data"]
         if datatype == "BYTES":
-            return BytesArray(tuple(shape), tensors.texts(name[:100], shape, entry["data"]))
-        return torch.from_numpy(
-            tensors.decode(name[:100], datatype, shape, entry["data"], numbers_only=self._numbers_only)
-        )
+            return BytesArray(tuple(shape), tensors.texts(name[:100], shape, data))
+        if self._lifted and isinstance(data, str) and data in self._lifted:
+            return torch.from_numpy(tensors.decode_parts(name[:100], datatype, shape, self._lifted[data]))
+        return torch.from_numpy(tensors.decode(name[:100], datatype, shape, data, numbers_only=self._numbers_only))
 
     def end(self) -> None:
         """Raises InvalidRequestError when something is left."""

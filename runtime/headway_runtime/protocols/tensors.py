@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from headway_runtime.errors import InvalidRequestError
+from headway_runtime.protocols.pieces import Numbers
 
 NUMPY: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -27,6 +28,8 @@ NUMPY: dict[str, np.dtype[Any]] = {
 
 _CODES = {"INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "FP32": "f", "FP64": "d"}
 _CODES |= {f"U{name}": code.upper() for name, code in _CODES.items() if name.startswith("INT")}
+
+PIECE = 2**15  # numbers that are written at once
 
 MAX_AXES = 32  # NumPy has 64; no program has more than 16
 
@@ -70,6 +73,23 @@ def decode(name: str, datatype: str, shape: Sequence[int], data: object, *, numb
     )
 
 
+def decode_parts(name: str, datatype: str, shape: Sequence[int], numbers: Numbers) -> Array:
+    """The same of an array that was lifted out of its document."""
+    wanted = NUMPY.get(datatype)
+    if wanted is None:
+        raise InvalidRequestError(f"input {name!r}: {no_json(datatype)}")
+    try:
+        parts = [decode(name, datatype, [len(part)], part) for part in numbers.parts()]
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequestError(f"input {name!r}: 'data' is not JSON: {error}") from None
+    array, count = np.concatenate(parts), math.prod(shape)
+    if array.size != count:
+        raise InvalidRequestError(
+            f"input {name!r}: 'data' holds {array.size} values; shape {list(shape)} needs {count}"
+        )
+    return array.reshape(shape)
+
+
 def no_json(datatype: str) -> str:
     """Why a tensor of this datatype is not served here."""
     return f"{datatype} cannot be written in JSON; it needs the protocol's binary tensor extension"
@@ -96,6 +116,9 @@ def texts(name: str, shape: Sequence[int], data: object) -> tuple[bytes, ...]:
 def encode(array: Array) -> bytes:
     """The flat `data` of an output, as JSON."""
     flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.size > PIECE:  # in pieces, with pauses for other threads
+        pieces = (encode(flat[at : at + PIECE])[1:-1] for at in range(0, flat.size, PIECE))
+        return b"[%b]" % b",".join(pieces)
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     if b"null" not in text:  # which is how orjson writes what is not finite
         return text

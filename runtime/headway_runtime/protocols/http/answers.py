@@ -7,7 +7,7 @@ from uvicorn.server import ServerState
 
 from headway_runtime.errors import RequestError
 from headway_runtime.protocols.http.asgi import Headers
-from headway_runtime.protocols.http.heads import BINARY_HEADER
+from headway_runtime.protocols.http.heads import BINARY_HEADER, Coding
 from headway_runtime.protocols.oip import Written
 from headway_runtime.serving.values import Reply
 
@@ -18,6 +18,7 @@ BATCH_HEADER = "x-headway-batch-size"
 _STATUS = {status.value: b"HTTP/1.1 %d %s\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus}
 _JSON = b"content-type: application/json\r\n"
 _BINARY = f"content-type: application/octet-stream\r\n{BINARY_HEADER}: %d\r\n".encode()
+_CODED = b"content-encoding: %b\r\nvary: accept-encoding\r\n"
 _CLOSE = b"connection: close\r\n"
 _HIT = f"{CACHE_HEADER}: hit\r\n".encode()
 _FACTS = f"{QUEUE_HEADER}: %.3f\r\n{BATCH_HEADER}: %d\r\ncontent-length: %d\r\n".encode()
@@ -32,12 +33,16 @@ class Answers:
         self._common = b""
         self._good = b""
 
-    def good(self, state: ServerState, reply: Reply, written: Written, *, closes: bool) -> bytes:
-        """The head of an inference answer."""
+    def good(
+        self, state: ServerState, reply: Reply, written: Written, *, closes: bool, coding: Coding | None = None
+    ) -> bytes:
+        """The head of an inference answer; `coding` is how its body is compressed."""
         if state.default_headers is not self._defaults:
             self._refresh(state)
         facts = _FACTS % (reply.queue_seconds * 1e3, reply.batch_rows, written.length)
         kind = _JSON if written.json_length is None else _BINARY % written.json_length
+        if coding is not None:
+            kind += _CODED % coding.value
         return b"".join((self._good, kind, facts, _HIT if reply.cached else b"", _CLOSE if closes else b"", b"\r\n"))
 
     def plain(self, state: ServerState, status: int, length: int, extra: Headers, *, closes: bool) -> bytes:

@@ -1,5 +1,7 @@
 """What all connections of the inference port share: the way to the model, and what their bodies may hold together."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import orjson
 
 from headway_runtime.errors import BodiesFullError, RequestError, UnknownModelError
@@ -10,6 +12,7 @@ from headway_runtime.protocols.http.asgi import Headers
 from headway_runtime.protocols.http.routes import Routes
 from headway_runtime.serving.service import Service
 
+WORKERS = 2  # threads that read large bodies
 BODIES = 4  # times the largest body: bytes of all requests that are being read
 
 
@@ -23,6 +26,7 @@ class Front:
         self.routes = Routes(model, revision)
         self.answers = Answers(revision)
         self.identity = oip.identify(model, revision)
+        self.workers = ThreadPoolExecutor(WORKERS, "headway-bodies")
         self._held = 0  # bytes of bodies that are being read
 
     @property

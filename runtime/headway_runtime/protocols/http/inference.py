@@ -6,16 +6,22 @@ head ─► start ─► feed … complete ─► oip.decode ─► Service.call
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from headway_runtime.errors import MalformedError, RequestError, SlowBodyError, TooLargeError
 from headway_runtime.knobs import BODY_FIELD as LIMIT_FIELD
 from headway_runtime.logs import log
 from headway_runtime.protocols import oip
 from headway_runtime.protocols.http.answers import headers_of
+from headway_runtime.protocols.http.bodies import is_large, is_long, read, write
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.heads import Head
 from headway_runtime.protocols.http.turns import Turn, Wire
 from headway_runtime.serving.values import Call, Reply
+
+T = TypeVar("T")
 
 
 class Inference(Turn):
@@ -111,6 +117,7 @@ class Inference(Turn):
     def complete(self) -> None:
         """The body is whole."""
         self.received = True
+        self._stop_timer()
         if self._started and not self.response_complete:
             self._call()
 
@@ -149,33 +156,67 @@ class Inference(Turn):
         return allowed if head.wait is None else min(allowed, head.wait)
 
     def _call(self) -> None:
+        body, head, limit = self._body, self._head, self._front.max_body
+        self._called = True
+        if is_large(body, head):
+            self._elsewhere(partial(read, body, head, limit), self._ask)
+            return
         try:
-            self._question = question = oip.decode(self._body, self._head.json_length)
-            self._release()
-            self._called = True
-            self._front.service.call(
-                question.given, Call(self._began + self._allowed, self.gone, self.done, self._head.priority)
-            )
-        except RequestError as error:
-            self._fail(error)
+            question = read(body, head, limit)
         except Exception as error:
-            self._fail(_internal(error))
+            self._fail(_error(error))
+        else:
+            self._ask(question)
+
+    def _ask(self, question: oip.Question) -> None:
+        self._question = question
+        self._release()
+        call = Call(self._began + self._allowed, self.gone, self.done, self._head.priority)
+        try:
+            self._front.service.call(question.given, call)
+        except Exception as error:
+            self._fail(_error(error))
 
     def _reply(self, reply: Reply) -> None:
         assert self._question is not None
-        front = self._front
+        head = self._head
+        if is_long(reply, head):
+            work = partial(write, self._question, reply, self._front.identity, head.accepts)
+            self._elsewhere(work, partial(self._answer, reply))
+            return
         try:
-            written = oip.encode(self._question, reply, front.identity)
-        except RequestError as error:
-            self._fail(error)
-            return
+            written = write(self._question, reply, self._front.identity, head.accepts)
         except Exception as error:
-            self._fail(_internal(error))
-            return
+            self._fail(_error(error))
+        else:
+            self._answer(reply, written)
+
+    def _answer(self, reply: Reply, content: tuple[oip.Written, bool]) -> None:
+        written, compressed = content
         self._close_if_ending()
-        head = front.answers.good(self._wire.server_state, reply, written, closes=not self.keep_alive)
+        head = self._front.answers.good(
+            self._wire.server_state,
+            reply,
+            written,
+            closes=not self.keep_alive,
+            coding=self._head.accepts if compressed else None,
+        )
         self._end(200, None)
         self._wire.put(self, head, *written.parts)
+
+    def _elsewhere(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Do in a thread what would keep other requests waiting."""
+
+        def done(future: asyncio.Future[T]) -> None:
+            error = future.exception()
+            if self.disconnected:
+                self._end(None, "client_gone")
+            elif error is not None:
+                self._fail(_error(error))
+            else:
+                then(future.result())
+
+        self._wire.loop.run_in_executor(self._front.workers, work).add_done_callback(done)
 
     def _fail(self, error: RequestError) -> None:
         if error.closes or (self._head.expects and not self.received):  # the body may come, or never
@@ -214,10 +255,13 @@ class Inference(Turn):
         assert not self.response_complete
         self.response_complete = True
         self._release()
+        self._stop_timer()
+        self._front.service.end(self._began, status, refused)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._front.service.end(self._began, status, refused)
 
     def _hold(self, size: int) -> None:
         self._held += size
@@ -230,6 +274,8 @@ class Inference(Turn):
             self._held = 0
 
 
-def _internal(error: Exception) -> RequestError:
+def _error(error: BaseException) -> RequestError:
+    if isinstance(error, RequestError):
+        return error
     log("request_failed", level="error", error=error)
     return RequestError(f"internal error: {type(error).__name__}; the pod's log has more")
