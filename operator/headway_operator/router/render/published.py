@@ -116,7 +116,7 @@ def from_json(value: Any) -> Published:
         routes={model: _route_from_json(model, route) for model, route in kept.routes.items()},
         clusters_serial=kept.clusters_serial,
         routes_serial=kept.routes_serial,
-        confirmed=frozenset() if kept.unconfirmed is None else kept.clusters.keys() - frozenset(kept.unconfirmed),
+        confirmed=frozenset() if kept.unconfirmed is None else frozenset(kept.clusters) - frozenset(kept.unconfirmed),
         retired=kept.retired,
     )
 
