@@ -88,13 +88,14 @@ def model(
     instances: int = 1,
     cost: float | None = None,
     inline: bool = False,
+    ceilings: dict[str, int | None] | None = None,
     **changes: Any,
 ) -> Model:
     """The program as a pod has it; `changes` are of its layout and of its buckets' sizes (`batch`, …). `cost`: seconds
-    that every bucket is said to take.
+    that every bucket is said to take; `ceilings`: what runs alone beyond the largest buckets.
     """
     sizes = {name: changes.pop(name) for name in list(changes) if name in program.dimensions}
-    buckets: Buckets = resolve_buckets(program, sizes or None)
+    buckets: Buckets = replace(resolve_buckets(program, sizes or None), ceilings=ceilings)
     layout = replace(Layout.of(program), **changes)
     engine = Engine(program, layout, Limits(1, 0.0, 1, 1), deliver, instances=instances, inline=inline)
     costs = [] if cost is None else [BucketCost(sizes=dict(sizes), seconds=cost) for sizes in buckets.combinations]

@@ -383,3 +383,17 @@ async def test_a_run_that_is_not_quick_ends_the_turns_and_a_thread_takes_over(en
             serving.send(text(1, 5, seed))
         results = await serving.all()
     assert all(isinstance(reply, Reply) for reply in results.values())
+
+
+async def test_a_request_beyond_the_largest_bucket_runs_alone_at_its_own_size_where_that_is_allowed(
+    encoder: Program,
+) -> None:
+    async with desk(encoder, '{"maxWait": "0ms"}', started=False, ceilings={"sequence": 40}, **PADDED) as serving:
+        inputs = [text(1, 5, 1), text(2, 30, 2), text(1, 30, 3), text(1, 9, 4)]
+        for tensors in inputs:
+            serving.send(tensors)
+        beyond = serving.send(text(1, 41))
+        results = await answered(serving)
+    assert all(right(results[n], tensors) for n, tensors in enumerate(inputs))
+    assert "at most 40 is admitted" in str(results[beyond])
+    assert sorted((run.sizes["sequence"], run.requests) for run in serving.runs) == [(9, 2), (30, 1), (30, 1)]
