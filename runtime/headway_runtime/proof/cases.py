@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from headway_runtime.buckets import Buckets, Sizes
+from headway_runtime.logs import log
 from headway_runtime.program import Program
 from headway_runtime.proof.runs import Answers, OutOfTimeError, Row, Runs
 from headway_runtime.proof.samples import Material
@@ -80,11 +81,19 @@ def cases(runs: Runs, material: Material, plan_: Plan) -> list[Case]:
     Raises CannotTryError when it answers too few of them with finite numbers.
     """
     found = _same_size(runs, material, plan_.sizes(plan_.real[0]), LEAST)
+    varied = vary([case.alone for case in found])
     for number, size in enumerate(plan_.real[1:]):
-        if vary([case.alone for case in found[-LEAST:]]):
-            found += _case(runs, material, plan_.sizes(size), LEAST + number)
-        else:  # such as a softmax over one position: always 1
-            found += _same_size(runs, material, plan_.sizes(size), LEAST)
+        try:
+            if varied:
+                found += _case(runs, material, plan_.sizes(size), LEAST + number)
+            else:  # such as a softmax over one position: always 1
+                more = _same_size(runs, material, plan_.sizes(size), LEAST)
+                varied = vary([case.alone for case in more])
+                found += more
+        except OutOfTimeError:
+            raise
+        except Exception as error:  # it does not take all the sizes that it declares
+            log("longer_row_refused", dimension=plan_.dimension, size=size, error_type=type(error).__name__)
     return found
 
 

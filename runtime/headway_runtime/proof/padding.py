@@ -76,6 +76,11 @@ def _report(
     except OutOfTimeError:
         message = f"the trials did not end within {runs.seconds:.0f} s; spec.batching.padding: Trusted pads without any"
         return PaddingReport(dimension=name, verdict=Verdict.UNPROVEN, message=message)
+    except Exception as error:  # of the program, in runs of real sizes only: requests meet it, and the pod serves
+        log("padding_trial_failed", level="warning", dimension=name, error=error)
+        first = (str(error).strip().splitlines() or [""])[0][:150]
+        message = f"the program fails in a run of the trial: {type(error).__name__}: {first}"
+        return PaddingReport(dimension=name, verdict=Verdict.UNPROVEN, message=message)
 
 
 def _tried(asked: Request, runs: Runs, fills: Sequence[Fill], found: Plan, padded: Sequence[str]) -> str:
