@@ -135,6 +135,12 @@ def test_a_large_image_is_refused_before_its_pixels_are_made() -> None:
     assert time.process_time() - began < 0.5
 
 
+def test_an_image_that_would_become_too_large_is_refused_before_it_does() -> None:
+    data = encoded(Pillow.new("L", (640, 10)))
+    with pytest.raises(InvalidRequestError, match="would become 262144 x 4096 pixels: it is too long"):
+        array(data, Image("pixels", resize=4096, channels="L"))
+
+
 def test_mutated_images_never_raise_anything_else() -> None:
     random = np.random.default_rng(11)
     small = PHOTO.resize((24, 20))

@@ -15,9 +15,11 @@ from headway_runtime.serving.steps.lengths import Lengths
 from headway_runtime.serving.steps.pieces import divide
 from headway_runtime.serving.steps.tokens import Tokenizer
 from headway_runtime.serving.values import Call
+from tokenizers import Regex, pre_tokenizers
+from tokenizers import Tokenizer as Library
 
 from tests.unit.pod_process import PodProcess, pod, tensor
-from tests.unit.steps_models import Encoder, encoder, expected, ids_of, maskless, prepared
+from tests.unit.steps_models import Encoder, encoder, expected, ids_of, maskless, prepared, tokenizer
 
 TEXTS = ["the cat sat", "a dog ran under the red mat", "cat", "the dog ran"]
 
@@ -145,6 +147,25 @@ def test_a_file_that_is_no_tokenizer_is_refused(data: bytes) -> None:
     with pytest.raises(FatalError, match="the tokenizer of the artifact cannot be used") as refused:
         Tokenizer(data)
     assert (refused.value.condition, refused.value.reason) == ("ArtifactVerified", "UnsupportedProgram")
+
+
+def test_a_text_is_not_tokenized_on_the_event_loop_by_patterns_of_the_author(tmp_path: Path) -> None:
+    data = tokenizer(tmp_path / "tokenizer.json").read_bytes()
+    assert Tokenizer(data).linear
+    made = Library.from_str(data.decode())
+    made.pre_tokenizer = pre_tokenizers.Split(Regex(" "), "removed")
+    assert not Tokenizer(made.to_str().encode()).linear
+
+
+def test_texts_are_cut_at_the_end_that_the_file_names(tmp_path: Path) -> None:
+    made = Library.from_file(str(tokenizer(tmp_path / "tokenizer.json")))
+    for direction, words in (("right", "the cat"), ("left", "sat on")):
+        made.enable_truncation(9, direction=direction)
+        found = Tokenizer(made.to_str().encode())
+        assert not found.encode(["the cat sat on"])[0].cut
+        found.cut_at(4)
+        (tokens,) = found.encode(["the cat sat on"])
+        assert (tokens.ids, tokens.cut) == (ids_of(words), True)
 
 
 def hand(function: Any, *args: Any) -> None:

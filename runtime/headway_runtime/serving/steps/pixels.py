@@ -18,7 +18,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from headway_runtime.errors import InvalidRequestError
+from headway_runtime.errors import InvalidRequestError, TooLargeError
 from headway_runtime.prepare.beside.steps import Image
 
 MAX_PIXELS = 64_000_000  # of an image as it comes: 192 MB of memory while it is decoded
@@ -58,8 +58,14 @@ class Recipe:
     def array(self, data: bytes, where: str) -> Array:
         """float32 or uint8, [channels, height, width] or [height, width, channels].
 
-        Raises InvalidRequestError, which says `where` and what is wrong.
+        Raises InvalidRequestError, which says `where` and what is wrong; TooLargeError when memory runs out.
         """
+        try:
+            return self._array(data, where)
+        except MemoryError:
+            raise TooLargeError(f"{where} needs more memory than this pod has left") from None
+
+    def _array(self, data: bytes, where: str) -> Array:
         image = _shaped(_opened(_raw(data), where, self.declared.channels), self.declared, where)
         found: Array = np.asarray(image)
         found = found[..., None] if found.ndim == 2 else found
@@ -93,7 +99,7 @@ def _opened(data: bytes, where: str, mode: str) -> Pillow.Image:
             image = image.convert("RGBA")
         image = ImageOps.exif_transpose(image)
         return image if image.mode == mode else image.convert(mode)
-    except InvalidRequestError:
+    except (InvalidRequestError, MemoryError):
         raise
     except Exception as error:  # whatever its reader finds
         first = (str(error).strip().splitlines() or [""])[0][:200]
@@ -105,7 +111,10 @@ def _shaped(image: Pillow.Image, declared: Image, where: str) -> Pillow.Image:
     if isinstance(resize, int):
         width, height = image.size
         shorter = min(width, height)
-        image = image.resize((resize * width // shorter, resize * height // shorter), filter_)
+        wanted = resize * width // shorter, resize * height // shorter
+        if wanted[0] * wanted[1] > MAX_PIXELS:
+            raise InvalidRequestError(f"{where} would become {wanted[0]} x {wanted[1]} pixels: it is too long")
+        image = image.resize(wanted, filter_)
     elif resize is not None:
         image = image.resize((resize[1], resize[0]), filter_)
     if declared.crop is None:

@@ -22,9 +22,9 @@ from headway_runtime.serving.steps.tokens import Tokenizer, Tokens
 from headway_runtime.serving.steps.values import Core, go_on, texts_of
 from headway_runtime.serving.values import Call, Given, Reply
 
-MAX_TEXT = 1 << 20  # bytes of one text
-ON_THE_SPOT = 1 << 10  # bytes of a request's texts: about 250 tokens, 0.3 ms
-TURN = 1 << 17  # bytes that are tokenized in one call
+MAX_TEXT = 1 << 20  # characters of one text
+ON_THE_SPOT = 1 << 10  # characters of a request's texts: about 250 tokens, 0.3 ms
+TURN = 1 << 17  # characters that are tokenized in one call
 MOST = 64  # requests of one call
 
 Encoded = Callable[[list[Tokens] | RequestError | None], None]

@@ -33,6 +33,7 @@ class Tokenizer:
         """Raises FatalError `UnsupportedProgram`."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read by the library whenever it encodes
         self._tokenizer = _within(LOAD_SECONDS, data)
+        self._from = (self._tokenizer.truncation or {}).get("direction", "right")
         self.filler = _filler(self._tokenizer)
         self.linear = b'"Regex"' not in data
         """Whether no pattern of the file's author is tried on a text, which could take for ever on a short one."""
@@ -50,8 +51,8 @@ class Tokenizer:
         return int(self._tokenizer.get_vocab_size())
 
     def cut_at(self, length: int) -> None:
-        """From now on, texts have at most so many tokens."""
-        self._tokenizer.enable_truncation(length)
+        """From now on, texts have at most so many tokens; they are cut at the end that the file names."""
+        self._tokenizer.enable_truncation(length, direction=self._from)
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """Tokens of each text. Raises whatever the library does, also what is no Exception (a panic)."""
