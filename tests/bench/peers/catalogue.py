@@ -134,7 +134,7 @@ MLP: Mapping[str, Peer] = {peer.name: peer for peer in _PEERS}
 
 _SENTENCES = tuple(
     {"max_batch": batch, "max_wait": wait}
-    for batch, wait in ((8, 0.005), (4, 0.002), (16, 0.005), (32, 0.01), (1, 0.0))
+    for batch, wait in ((4, 0.002), (8, 0.005), (16, 0.005), (32, 0.01), (1, 0.0))
 )
 MINILM: Mapping[str, Peer] = {
     peer.name: peer
