@@ -7,6 +7,7 @@ import pytest
 import torch
 from headway_runtime.errors import InvalidRequestError, UnsupportedEncodingError
 from headway_runtime.program.datatypes import BY_PROTOCOL
+from headway_runtime.protocols import binary
 from headway_runtime.protocols.grpc import tensors
 from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
 from headway_runtime.serving.values import BytesArray, Output, Reply, Value
@@ -48,7 +49,7 @@ def test_raw_tensors_of_every_datatype_are_read_and_written(datatype: str) -> No
     given = tensors.given(request(("x", datatype, [2, 3]), raw=(raw_of(value),)))
     assert given.outputs is None
     assert same(given.inputs["x"], value)
-    assert tensors.to_raw(Output("y", datatype, value)) == raw_of(value)
+    assert binary.encode(value) == raw_of(value)
 
 
 @pytest.mark.parametrize("datatype", TYPED)
@@ -79,16 +80,18 @@ def test_half_precision_has_no_contents_and_makes_the_whole_answer_raw(datatype:
 def test_scalars_slices_and_tensors_without_elements_are_written_in_row_major_order(datatype: str) -> None:
     scalar, none = sample(datatype)[0, 0], sample(datatype)[:0]
     sliced = sample(datatype)[:, 1:]
-    assert tensors.to_raw(Output("y", datatype, scalar)) == raw_of(scalar.reshape(1))
-    assert tensors.to_raw(Output("y", datatype, none)) == b""
-    assert tensors.to_raw(Output("y", datatype, sliced)) == raw_of(sliced.clone())
+    assert binary.encode(scalar) == raw_of(scalar.reshape(1))
+    assert binary.encode(none) == b""
+    assert binary.encode(sliced) == raw_of(sliced.clone())
     given = tensors.given(request(("x", datatype, [0, 3]), ("z", datatype, []), raw=(b"", raw_of(scalar.reshape(1)))))
     assert [tuple(value.shape) for value in given.inputs.values()] == [(0, 3), ()]
 
 
-def test_every_byte_but_zero_is_true() -> None:
-    given = tensors.given(request(("x", "BOOL", [3]), raw=(b"\x00\x02\xff",)))
+def test_a_byte_that_is_no_truth_is_refused() -> None:
+    given = tensors.given(request(("x", "BOOL", [3]), raw=(b"\x00\x01\x01",)))
     assert same(given.inputs["x"], torch.tensor([False, True, True]))
+    with pytest.raises(InvalidRequestError, match="'x': a byte of BOOL is neither 0 nor 1"):
+        tensors.given(request(("x", "BOOL", [3]), raw=(b"\x00\x02\xff",)))
 
 
 def test_texts_are_read_and_written_typed_and_raw() -> None:
@@ -99,7 +102,7 @@ def test_texts_are_read_and_written_typed_and_raw() -> None:
     expected = BytesArray((3, 1), items)
     assert tensors.given(typed).inputs["x"] == expected
     assert tensors.given(request(("x", "BYTES", [3, 1]), raw=(packed,))).inputs["x"] == expected
-    assert tensors.to_raw(Output("y", "BYTES", expected)) == packed
+    assert binary.encode(expected) == packed
     answer = pb.ModelInferResponse()
     tensors.fill(answer, Reply((Output("y", "BYTES", expected),)), raw=False)
     assert tuple(answer.outputs[0].contents.bytes_contents) == items
@@ -109,7 +112,7 @@ def test_texts_are_read_and_written_typed_and_raw() -> None:
     "packed", [b"", b"\1\0\0\0", b"\1\0\0", b"\1\0\0\0ab", b"\0\0\0\0\0\0\0\0", b"\xff\xff\xff\xffa", b"\0" * 4000]
 )
 def test_raw_texts_that_do_not_fit_the_shape_are_refused(packed: bytes) -> None:
-    with pytest.raises(InvalidRequestError, match="'x': the shape needs 1 elements"):
+    with pytest.raises(InvalidRequestError, match=r"'x': .*BYTES"):
         tensors.given(request(("x", "BYTES", [1]), raw=(packed,)))
 
 
@@ -175,3 +178,18 @@ def test_the_wanted_outputs_are_those_that_are_named() -> None:
     asked.outputs.add(name="b")
     asked.outputs.add(name="a")
     assert tensors.given(asked).outputs == ("b", "a")
+
+
+def test_the_best_classes_are_asked_for_by_a_number() -> None:
+    asked = request(("x", "FP32", [1]), raw=(b"1234",))
+    asked.outputs.add(name="a").parameters["classification"].int64_param = 3
+    assert tensors.given(asked).classes == {"a": 3}
+    asked.outputs[0].parameters["classification"].int64_param = 0
+    with pytest.raises(InvalidRequestError, match="'a': 'classification' must be a number of classes"):
+        tensors.given(asked)
+
+
+def test_what_else_there_is_to_say_comes_as_parameters() -> None:
+    answer = pb.ModelInferResponse()
+    tensors.fill(answer, Reply((), parameters={"tokens": 7}), raw=True)
+    assert answer.parameters["tokens"].int64_param == 7

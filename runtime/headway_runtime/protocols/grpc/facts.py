@@ -3,6 +3,7 @@
 Each function makes the answer to one request. Raises RequestError: another model or version, or not loaded yet.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,19 +81,22 @@ def model_statistics(pod: Pod, request: pb.ModelStatisticsRequest) -> pb.ModelSt
     """Counts and times since the pod began, from the same metrics that Prometheus reads. No name: its model."""
     config = pod.config
     check(config.model, config.revision, request.name or config.model, request.version)
+    sums = _sums(pod)
     statistics = pb.InferStatistics(
-        success=_duration(pod, "headway_request_seconds"),
+        success=_duration(sums, "headway_request_seconds"),
         fail=pb.StatisticDuration(count=pod.failures),
-        queue=_duration(pod, "headway_queue_seconds"),
-        compute_infer=_duration(pod, "headway_run_seconds"),
+        queue=_duration(sums, "headway_queue_seconds"),
+        compute_infer=_duration(sums, "headway_run_seconds"),
+        cache_hit=pb.StatisticDuration(count=int(sums["hit"])),
+        cache_miss=pb.StatisticDuration(count=int(sums["miss"])),
     )
     return pb.ModelStatisticsResponse(
         model_stats=[
             pb.ModelStatistics(
                 name=config.model,
                 version=config.revision,
-                inference_count=int(_sample(pod, "headway_batch_rows_sum")),
-                execution_count=int(_sample(pod, "headway_run_seconds_count")),
+                inference_count=int(sums["headway_batch_rows_sum"]),
+                execution_count=int(sums["headway_run_seconds_count"]),
                 inference_stats=statistics,
             )
         ]
@@ -123,11 +127,14 @@ def _state(pod: Pod) -> str:
     return {Phase.FAILED: "UNAVAILABLE", Phase.DRAINING: "UNLOADING"}.get(pod.phase, "LOADING")
 
 
-def _duration(pod: Pod, histogram: str) -> pb.StatisticDuration:
-    return pb.StatisticDuration(
-        count=int(_sample(pod, f"{histogram}_count")), ns=int(_sample(pod, f"{histogram}_sum") * _NANOSECONDS)
-    )
+def _duration(sums: Counter[str], histogram: str) -> pb.StatisticDuration:
+    return pb.StatisticDuration(count=int(sums[f"{histogram}_count"]), ns=int(sums[f"{histogram}_sum"] * _NANOSECONDS))
 
 
-def _sample(pod: Pod, name: str) -> float:
-    return pod.metrics.registry.get_sample_value(name) or 0.0
+def _sums(pod: Pod) -> Counter[str]:
+    """Every sample by name, over its labels; what the response cache did, by its outcome."""
+    sums: Counter[str] = Counter()
+    for family in pod.metrics.registry.collect():
+        for sample in family.samples:
+            sums[sample.labels.get("outcome", sample.name)] += sample.value  # type: ignore[assignment]
+    return sums

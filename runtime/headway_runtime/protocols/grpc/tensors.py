@@ -13,9 +13,10 @@ import torch
 
 from headway_runtime.errors import InvalidRequestError, UnsupportedEncodingError
 from headway_runtime.program.datatypes import BY_PROTOCOL
+from headway_runtime.protocols import binary
 from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
 from headway_runtime.protocols.tensors import MAX_AXES
-from headway_runtime.serving.values import BytesArray, Given, Output, Reply, Value
+from headway_runtime.serving.values import BytesArray, Given, Reply, Value
 
 FIELDS = {
     "BOOL": "bool_contents",
@@ -29,8 +30,7 @@ FIELDS = {
 }
 _LARGEST = 2**40  # of an axis
 _SHARED_MEMORY = "shared_memory_region"
-_CLASSIFICATION = "classification"
-_LENGTH = 4  # bytes before each element of raw BYTES
+_CLASSES = "classification"
 
 
 def given(request: pb.ModelInferRequest) -> Given:
@@ -53,37 +53,34 @@ def given(request: pb.ModelInferRequest) -> Given:
             if raw
             else from_contents(name, entry.datatype, shape, entry.contents)
         )
-    return Given(inputs, _wanted(request) if request.outputs else None, _classes(request))
+    if not request.outputs:
+        return Given(inputs)
+    names, classes = _wanted(request)
+    return Given(inputs, names, classes)
 
 
 def fill(answer: pb.ModelInferResponse, reply: Reply, *, raw: bool) -> None:
     """Write the outputs into an answer."""
-    for key, number in reply.parameters.items():
-        answer.parameters[key].int64_param = number
+    for name, number in reply.parameters.items():
+        answer.parameters[name].int64_param = number
     raw = raw or any(output.datatype not in FIELDS for output in reply.outputs)
     for output in reply.outputs:
         entry = answer.outputs.add(name=output.name, datatype=output.datatype, shape=output.value.shape)
         if raw:
-            answer.raw_output_contents.append(to_raw(output))
+            answer.raw_output_contents.append(binary.encode(output.value))
         else:
             getattr(entry.contents, FIELDS[output.datatype]).extend(_elements(output.value))
 
 
 def from_raw(name: str, datatype: str, shape: tuple[int, ...], data: bytes) -> Value:
     """A tensor from its bytes. Raises InvalidRequestError naming the input when they do not fit."""
-    count = math.prod(shape)
-    if datatype == "BYTES":
-        return BytesArray(shape, _split(name, data, count))
-    dtype = _dtype(name, datatype)
-    if len(data) != count * dtype.itemsize:
-        raise InvalidRequestError(
-            f"input {name[:100]!r}: {len(data)} bytes; shape {list(shape)} of {datatype} needs {count * dtype.itemsize}"
-        )
-    if not count:
-        return torch.empty(shape, dtype=dtype)
-    if dtype is torch.bool:
-        return torch.frombuffer(bytearray(data), dtype=torch.uint8).ne(0).reshape(shape)
-    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+    if datatype != "BYTES":
+        wanted = math.prod(shape) * _dtype(name, datatype).itemsize
+        if len(data) != wanted:
+            raise InvalidRequestError(
+                f"input {name[:100]!r}: {len(data)} bytes; shape {list(shape)} of {datatype} needs {wanted}"
+            )
+    return binary.decode(name[:100], datatype, shape, data, 0, len(data))
 
 
 def from_contents(name: str, datatype: str, shape: tuple[int, ...], contents: pb.InferTensorContents) -> Value:
@@ -102,16 +99,6 @@ def from_contents(name: str, datatype: str, shape: tuple[int, ...], contents: pb
     if datatype == "BYTES":
         return BytesArray(shape, tuple(values))
     return torch.from_numpy(_numbers(name, datatype, values)).reshape(shape)
-
-
-def to_raw(output: Output) -> bytes:
-    """An output's elements in row-major order, little-endian."""
-    value = output.value
-    if isinstance(value, BytesArray):
-        return b"".join(len(item).to_bytes(_LENGTH, "little") + item for item in value.items)
-    if value.dtype is torch.bfloat16:  # NumPy has no such type
-        value = value.contiguous().view(torch.int16)
-    return bytes(value.numpy().tobytes())
 
 
 def _numbers(name: str, datatype: str, values: Sequence[Any]) -> np.ndarray[Any, np.dtype[Any]]:
@@ -145,41 +132,20 @@ def _shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _split(name: str, data: bytes, count: int) -> tuple[bytes, ...]:
-    """Elements of raw BYTES, each behind its length."""
-    items: list[bytes] = []
-    at = 0
-    while at < len(data) and len(items) <= count:
-        start = at + _LENGTH
-        at = start + int.from_bytes(data[at:start], "little")
-        items.append(data[start:at])
-    if at != len(data) or len(items) != count:
-        raise InvalidRequestError(
-            f"input {name[:100]!r}: the shape needs {count} elements, each behind its length in {_LENGTH} bytes; the "
-            f"{len(data)} bytes do not hold exactly those"
-        )
-    return tuple(items)
-
-
-def _classes(request: pb.ModelInferRequest) -> dict[str, int]:
-    """Outputs of which the best classes are wanted, and how many: Triton's classification extension."""
-    found: dict[str, int] = {}
-    for entry in request.outputs:
-        if _CLASSIFICATION in entry.parameters:
-            parameter = entry.parameters[_CLASSIFICATION]
-            most = parameter.int64_param or parameter.uint64_param
-            if most < 1:
-                raise InvalidRequestError(f"output {entry.name[:100]!r}: 'classification' must be a number of classes")
-            found[entry.name] = most
-    return found
-
-
-def _wanted(request: pb.ModelInferRequest) -> tuple[str, ...]:
-    names = tuple(output.name for output in request.outputs)
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
-        raise InvalidRequestError(f"output {twice[:100]!r} is asked for twice")
-    shared = next((output.name for output in request.outputs if _SHARED_MEMORY in output.parameters), None)
-    if shared is not None:
-        raise UnsupportedEncodingError(f"output {shared[:100]!r}: shared memory is not written here; take the tensor")
-    return names
+def _wanted(request: pb.ModelInferRequest) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Names of the outputs that are asked for, and of how many of them the best classes."""
+    classes: dict[str, int] = {}
+    names: dict[str, None] = {}
+    for output in request.outputs:
+        name = output.name
+        if name in names:
+            raise InvalidRequestError(f"output {name[:100]!r} is asked for twice")
+        names[name] = None
+        if _SHARED_MEMORY in output.parameters:
+            raise UnsupportedEncodingError(f"output {name[:100]!r}: shared memory is not written; take the tensor")
+        if _CLASSES in output.parameters:
+            most = output.parameters[_CLASSES]
+            classes[name] = most.int64_param or most.uint64_param
+            if not 0 < classes[name] < 2**31:
+                raise InvalidRequestError(f"output {name[:100]!r}: {_CLASSES!r} must be a number of classes")
+    return tuple(names), classes
