@@ -56,10 +56,13 @@ TABLE = [
     ("one by one, and linear", window({1: 5000, 2: 2000}, cost=linear), Advice.BALANCED, None, None, ""),
     ("saturated, runs full", window({8: 4500}), Advice.SATURATED, 32, None, "100% of the runs are full"),
     ("saturated at the end", window({8: 4500}, batches=(1, 8)), Advice.SATURATED, None, None, "40 % more replicas"),
-    ("turned away", window({5: 4500}, rejected=900), Advice.SATURATED, None, None, "3.8% of the requests are turned"),
+    ("turned away", window({5: 4500}, rejected=900), Advice.SATURATED, None, None, "20 % more replicas"),
     ("in bursts only", window({5: 600}, rejected=900), Advice.BALANCED, None, None, "turned away"),
     ("two instances", window({8: 4500}, instances=4, batches=(1, 8)), Advice.BALANCED, None, None, "busy 24%"),
     ("waits in vain", window({1: 600}, queue_p50=2e-3), Advice.BALANCED, None, "0s", "company that does not come"),
+    ("waits, with company", window({3: 600}, queue_p50=2e-3), Advice.BALANCED, None, None, ""),
+    ("waits, and works", window({1: 3500}, queue_p50=2e-3), Advice.BALANCED, None, None, ""),
+    ("full runs, and idle", window({8: 1000}), Advice.BALANCED, None, None, "busy 22%"),
     ("no costs known", window({1: 5000, 2: 2000}, cost=None), Advice.BALANCED, None, None, ""),
 ]
 

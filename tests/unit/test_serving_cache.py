@@ -152,6 +152,8 @@ def test_who_must_start_earlier_than_the_leader_or_is_preferred_to_it_is_compute
     assert desk.running[2].priority is Priority.HIGH
     desk.running[1].done(reply())
     desk.running[2].done(DeadlineExceededError("late"))
+    desk.running[0].done(reply())
+    assert desk.value("headway_cache_bytes") == ENTRY_BYTES + 16, "kept once"
     assert isinstance(hurried.result, Reply)
     assert isinstance(preferred.result, DeadlineExceededError)
     assert isinstance(desk.send().result, Reply), "what it got is kept"
