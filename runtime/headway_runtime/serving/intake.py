@@ -41,6 +41,13 @@ class Intake:
             "outputs": [metadata(spec) for spec in self._program.outputs],
         }
 
+    def smallest(self, *, rows: int | None = None) -> dict[str, tuple[int, ...]]:
+        """Shapes of the inputs, by name, in the smallest bucket; with so many rows, where there are rows."""
+        sizes = dict(self._buckets.combinations[-1])
+        if rows is not None and self._layout.batch is not None:
+            sizes[self._layout.batch] = rows
+        return dict(zip(self._inputs, self._program.input_shapes(sizes), strict=True))
+
     @property
     def splits(self) -> bool:
         """Whether a request of many rows may be computed in parts: rows leave each other alone, and the parts of an

@@ -11,57 +11,22 @@ from starlette.exceptions import HTTPException
 from headway_runtime.errors import RequestError, UnknownModelError
 from headway_runtime.pod import Pod
 from headway_runtime.protocols import oip, openai
-
-_TENSOR = {
-    "type": "object",
-    "required": ["name", "datatype", "shape", "data"],
-    "properties": {
-        "name": {"type": "string"},
-        "datatype": {"type": "string", "examples": ["FP32", "INT64", "BOOL"]},
-        "shape": {"type": "array", "items": {"type": "integer"}},
-        "data": {"type": "array", "items": {}, "description": "Flat in row-major order, or nested like shape."},
-    },
-}
-_INFER = {
-    "summary": "Inference",
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["inputs"],
-                    "properties": {
-                        "id": {"type": "string"},
-                        "inputs": {"type": "array", "items": _TENSOR},
-                        "outputs": {"type": "array", "items": {"type": "object", "required": ["name"]}},
-                    },
-                }
-            }
-        },
-    },
-    "responses": {
-        "200": {"description": "The outputs, with the queue time and the batch size in headers."},
-        "400": {"description": "What is wrong, in which input, and what is allowed."},
-        "404": {"description": "Another model or version."},
-        "413": {"description": "More than is ever admitted."},
-        "429": {"description": "The queue is full; Retry-After says when to come back."},
-        "503": {"description": "Loading, warming or ending; no model has seen the request."},
-        "504": {"description": "It did not start in time."},
-    },
-}
-_READY = {"summary": "Readiness", "responses": {"200": {"description": "Ready."}, "503": {"description": "Why not."}}}
+from headway_runtime.protocols.http import triton
+from headway_runtime.protocols.http.answers import headers_of
+from headway_runtime.protocols.http.openapi import hot_paths
 
 
 def documents(pod: Pod) -> FastAPI:
     """The application for every path that the front does not answer itself."""
     app = FastAPI(title=f"Headway: {pod.config.model}", version=pod.config.revision)
+    app.include_router(triton.router(pod))
     app.include_router(openai.router(pod))
     headers = {REVISION_HEADER: pod.config.revision}
 
     @app.exception_handler(RequestError)
     async def request_error(_: Request, error: RequestError) -> JSONResponse:
-        return JSONResponse({"error": str(error)}, error.status, headers)
+        said = {name.decode(): value.decode() for name, value in headers_of(error)}
+        return JSONResponse({"error": str(error)}, error.status, {**headers, **said})
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
@@ -82,16 +47,7 @@ def documents(pod: Pod) -> FastAPI:
 
     def openapi() -> dict[str, Any]:
         schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        base = f"/v2/models/{pod.config.model}"
-        schema["paths"].update(
-            {
-                f"{base}/infer": {"post": _INFER},
-                f"{base}/versions/{pod.config.revision}/infer": {"post": _INFER},
-                f"{base}/ready": {"get": _READY},
-                "/v2/health/ready": {"get": _READY},
-                "/v2/health/live": {"get": {"summary": "Liveness", "responses": {"200": {"description": "Alive."}}}},
-            }
-        )
+        schema["paths"].update(hot_paths(pod))
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
