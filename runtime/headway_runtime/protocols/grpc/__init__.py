@@ -2,7 +2,7 @@
 
 What enters: HTTP/2 frames. What leaves: the same `Given` that the HTTP protocols hand to `serving`, and its reply as
 protocol buffers. Nothing of gRPC's C core can run here: it makes its own sockets and threads, which a confined process
-may not (docs/decisions/0015-grpc-on-h2.md has why not `grpclib` either). `h2` does the framing.
+may not (docs/decisions/0018-grpc-on-h2.md has why not `grpclib` either). `h2` does the framing.
 
     connection (one client: frames, bounds, GOAWAY) ─► exchange (one call: a request message in, answers out)
         ─► methods (which call is what) ─► infer, stream (tensors ─► serving.Service)
