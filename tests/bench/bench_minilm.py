@@ -26,6 +26,7 @@ import torch
 from headway_runtime.bench.connection import Address
 from headway_runtime.bench.inputs import Request
 from headway_runtime.bench.load import closed_loop, open_loop
+from headway_runtime.bench.samples import Samples
 from headway_runtime.bench.statistics import percentile, summarise
 from headway_runtime.program import Program
 
@@ -75,7 +76,7 @@ def latency_round(
     address = Address("127.0.0.1", server.port)
     sent = wire(requests, address)
     found = {"direct_p50": direct(run, requests, pod_on, seconds)["p50"]}
-    most = closed_loop(address, sent, connections=CONNECTIONS, seconds=seconds)
+    most, most_per_cpu = _closed(server, address, sent, seconds)
     saturation = most.throughput
     found["saturation"] = saturation
     third = open_loop(address, sent, rate=saturation / 3, seconds=2 * seconds).summary()
@@ -84,17 +85,27 @@ def latency_round(
     found["third_ratio"] = third.p50 / found["direct_p50"]
     found["busy_ratio"] = busy.p99 / busy.p50
     for times in OVERLOADS:
+        before = cpu_seconds(server.process.pid)
         flood = open_loop(address, sent, rate=saturation * times, seconds=2 * seconds, connections=600)
-        again = closed_loop(address, sent, connections=CONNECTIONS, seconds=seconds)  # the machine's mood now
-        most_now = (saturation + again.throughput) / 2
-        saturation = again.throughput
+        flood_per_cpu = len(flood.latencies) / (cpu_seconds(server.process.pid) - before)
+        again, again_per_cpu = _closed(server, address, sent, seconds)  # the machine's mood now
+        most_now, per_cpu_now = (saturation + again.throughput) / 2, (most_per_cpu + again_per_cpu) / 2
+        saturation, most_per_cpu = again.throughput, again_per_cpu
         refused = sorted(at for each in flood.refusals.values() for at in each)
         found[f"goodput_{times:g}"] = flood.throughput / most_now
+        found[f"goodput_per_cpu_{times:g}"] = flood_per_cpu / per_cpu_now
         found[f"refused_p99_{times:g}"] = percentile(refused, 99) if refused else float("nan")
         found[f"refused_max_{times:g}"] = refused[-1] if refused else float("nan")
         found[f"lost_{times:g}"] = float(flood.losses.total() + len(flood.refusals.get(504, ())))
         found[f"answered_p99_{times:g}"] = flood.summary().p99
     return found
+
+
+def _closed(server: PodProcess, address: Address, sent: list[bytes], seconds: float) -> tuple[Samples, float]:
+    """A closed loop that saturates, and its answers for each second of the pod's processor."""
+    before = cpu_seconds(server.process.pid)
+    samples = closed_loop(address, sent, connections=CONNECTIONS, seconds=seconds)
+    return samples, len(samples.latencies) / (cpu_seconds(server.process.pid) - before)
 
 
 def cost_round(
@@ -163,6 +174,8 @@ def _show_latency(found: dict[str, dict[str, float]]) -> None:
     for times in OVERLOADS:
         at = f"at {times:g} of saturation"
         print(verdict(f"goodput {at}, of the most", found[f"goodput_{times:g}"]["median"], 0.95, at_most=False))
+        name = f"goodput for a second of the pod's processor {at}, of the most"
+        print(verdict(name, found[f"goodput_per_cpu_{times:g}"]["median"], 0.95, at_most=False))
         print(verdict(f"p99 of refusals {at}, s", found[f"refused_p99_{times:g}"]["median"], 0.05, at_most=True))
 
 

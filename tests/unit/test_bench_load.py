@@ -96,9 +96,9 @@ def test_a_latency_counts_from_when_the_request_was_meant_to_be_sent() -> None:
         return answer()
 
     with bench_server(slow) as server:
-        samples = open_loop(server.address, [REQUEST], rate=100, seconds=0.5, connections=1)
+        samples = open_loop(server.address, [REQUEST], rate=100, seconds=0.5, connections=1, timeout=10)
     assert samples.summary().most > 1.0  # about 50 requests of 50 ms, one after the other, meant for half a second
-    assert samples.errors == 0
+    assert samples.throughput <= 20  # what came later was no good answer of that half second
 
 
 def test_refusals_and_lost_connections_are_counted_apart_and_the_loop_goes_on() -> None:
@@ -152,7 +152,7 @@ def test_a_server_that_never_answers_ends_the_loop_all_the_same(loop: str) -> No
             samples = closed_loop(server.address, [REQUEST], connections=2, seconds=0.3, timeout=0.5)
         else:
             samples = open_loop(server.address, [REQUEST], rate=50, seconds=0.3, timeout=0.5, connections=4)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 10
     assert samples.losses.keys() <= {"timeout", "unanswered"}
     assert samples.losses.total() == samples.offered > 0
     assert samples.summary().p99_all == float("inf")

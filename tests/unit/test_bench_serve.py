@@ -91,6 +91,7 @@ def test_a_signal_to_it_alone_ends_it_and_the_pod(artifact: Path, number: signal
     with serving(artifact, "--logs") as process:
         said = until_ready(process)
         (pod,) = children(process)
+        assert os.getpgid(pod) != os.getpgid(process.pid)  # Ctrl-C on a terminal reaches it once, passed on
         process.send_signal(number)
         assert process.wait(30) == 0
         assert not Path(f"/proc/{pod}").exists()

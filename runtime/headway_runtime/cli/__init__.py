@@ -14,7 +14,7 @@ from headway_runtime.cli.serve import serve
 from headway_runtime.cli.sign import sign
 from headway_runtime.cli.verify import verify
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Work with exported PyTorch programs (.pt2).")
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
 for command in (export, inspect, serve, bench, keygen, sign, verify):
     app.command()(command)
 app.command("compile")(compile_program)

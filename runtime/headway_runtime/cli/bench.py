@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,38 +17,34 @@ if TYPE_CHECKING:
 WIDTH = 132  # of tables where there is no terminal to say
 
 
+def option(metavar: str, text: str, *names: str, **limits: Any) -> Any:
+    """An option whose values are shown as `metavar` in the help."""
+    return typer.Option(*names, metavar=metavar, help=text, **limits)
+
+
+def file_option(text: str) -> Any:
+    """An option that names a file, which must be there."""
+    return option("FILE", text, exists=True, dir_okay=False)
+
+
 def bench(
     file: Annotated[
         Path | None, typer.Argument(exists=True, dir_okay=False, help="a .pt2, served here while it is measured")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="or a served model, such as http://127.0.0.1:8080")] = None,
-    model: Annotated[str | None, typer.Option(help="its name; known from the admin port")] = None,
-    admin_url: Annotated[str | None, typer.Option(help="the pod's report; port 8081 of the same host")] = None,
-    manifest: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="with FILE: a ModelDeployment, for its batching")
-    ] = None,
-    seconds: Annotated[float, typer.Option(min=0.2, max=3600, help="of each measurement")] = 5.0,
-    connections: Annotated[
-        list[int] | None, typer.Option(min=1, max=900, help="closed loop [default: 1 and 16]")
-    ] = None,
-    rate: Annotated[
-        list[float] | None, typer.Option(help="open loop, requests/s [default: 1/3 and 0.8 of the most]")
-    ] = None,
-    latency_target: Annotated[
-        str | None, typer.Option(help="find the highest rate whose p99 is within, such as 50ms")
-    ] = None,
-    sizes: Annotated[
-        list[str] | None, typer.Option(help="sequence=64, sequence=8..128, or sequence=8..128~30 with mean 30")
-    ] = None,
-    range_: Annotated[
-        list[str] | None, typer.Option("--range", help="values of an integer input, such as ids=0..30521")
-    ] = None,
-    samples: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="requests, in an .npz")] = None,
+    url: Annotated[str | None, option("URL", "or a served model: http://127.0.0.1:8080")] = None,
+    model: Annotated[str | None, option("NAME", "its name; known from the admin port")] = None,
+    admin_url: Annotated[str | None, option("URL", "its pod's report; port 8081 of the same host")] = None,
+    manifest: Annotated[Path | None, file_option("with a .pt2: a ModelDeployment, for its batching")] = None,
+    seconds: Annotated[float, option("SECONDS", "of each measurement", min=0.2, max=3600)] = 5.0,
+    connections: Annotated[list[int] | None, option("N", "clients of a closed loop; 1 and 16", min=1, max=900)] = None,
+    rate: Annotated[list[float] | None, option("RATE", "requests/s of an open loop; 1/3 and 0.8 of the most")] = None,
+    latency_target: Annotated[str | None, option("TIME", "find the highest rate whose p99 is within, as 50ms")] = None,
+    sizes: Annotated[list[str] | None, option("NAME=SIZES", "sequence=64, =8..128, or =8..128~30 (mean 30)")] = None,
+    range_: Annotated[list[str] | None, option("NAME=VALUES", "of an integer input: ids=0..30521", "--range")] = None,
+    samples: Annotated[Path | None, file_option("requests, in an .npz")] = None,
     binary: Annotated[bool, typer.Option("--binary", help="tensors in binary, not JSON")] = False,
-    verify: Annotated[bool, typer.Option(help="with FILE: set the advised knobs and measure again")] = True,
-    plot: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="draw cost curve and latencies: .svg .png .pdf")
-    ] = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="with a .pt2: do not try what is advised")] = False,
+    plot: Annotated[Path | None, option("FILE", "draw cost curve and latencies: .svg .png .pdf")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="for programs: docs/bench.md")] = False,
 ) -> None:
     """Measure a served model, and say what to set.
@@ -83,7 +79,7 @@ def bench(
             ranges=dict(map(_range, range_ or [])),
             samples=samples,
             binary=binary,
-            verify=verify,
+            verify=not no_verify,
         )
         with progress, _target(file, url, model, admin_url, manifest, progress) as target:
             results = Session(target, plan, progress.step).run()

@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from headway_api.names import ADMIN_PORT, GRPC_PORT, INFERENCE_PORT
@@ -10,17 +10,21 @@ from headway_api.names import ADMIN_PORT, GRPC_PORT, INFERENCE_PORT
 from headway_runtime.cli.arguments import File
 
 
+def _port(text: str) -> Any:
+    return typer.Option(min=0, max=65535, metavar="PORT", help=f"{text}; 0: any free one")
+
+
 def serve(
     file: File,
     manifest: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="a ModelDeployment, for its batching fields"),
+        typer.Option(exists=True, dir_okay=False, metavar="FILE", help="a ModelDeployment, for its batching fields"),
     ] = None,
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="inference; 0: any free one")] = INFERENCE_PORT,
-    admin_port: Annotated[int, typer.Option(min=0, max=65535, help="report and metrics; 0: any free one")] = ADMIN_PORT,
-    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="inference by gRPC; 0: any free one")] = GRPC_PORT,
-    logs: Annotated[bool, typer.Option("--logs", help="show the pod's log, JSON lines, as in a cluster")] = False,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, _port("inference")] = INFERENCE_PORT,
+    admin_port: Annotated[int, _port("report and metrics")] = ADMIN_PORT,
+    grpc_port: Annotated[int, _port("inference by gRPC")] = GRPC_PORT,
+    logs: Annotated[bool, typer.Option("--logs", help="show the pod's log: JSON lines, as in a cluster")] = False,
 ) -> None:
     """Serve a program on this machine, with exactly the code of a pod.
 
