@@ -1,5 +1,6 @@
 """A program loaded as a pod loads it, with its real engine: requests go in, answers come out."""
 
+import asyncio
 import itertools
 import queue
 import threading
@@ -24,9 +25,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass
 class Desk:
-    """Use as a context: the engine starts when the first answers are asked for, so that what was sent before can share
-    runs.
-    """
+    """Use as a context. The requests of one `ask` are in line together, so that they can share runs."""
 
     pod: Pod
     answers: "queue.Queue[tuple[int, Any]]" = field(default_factory=queue.Queue)
@@ -43,6 +42,8 @@ class Desk:
         desk = cls(pod)
         pod.install(load(pod, directory, desk.deliver, lambda function, *args: function(*args)))
         pod.knobs_changed('{"maxWait": "20ms", "queue": {"timeout": "20s"}}', "test")
+        assert pod.settings is not None
+        desk.model.engine.apply(pod.settings.limits)  # without measured costs, whatever may share a run does
         return desk
 
     @property
@@ -66,26 +67,34 @@ class Desk:
             self.answers.put((outcome.slot, outcome.result))
 
     def ask(self, *requests: Mapping[str, torch.Tensor]) -> list[Tensors]:
-        """The outputs of each request, in order; all of them are in line before the engine starts. Raises what any of
+        """The outputs of each request, in order; all of them are in line before the engine runs. Raises what any of
         them is answered with.
         """
-        sent = []
-        for inputs in requests:
-            number = next(self.numbers)
-            request = self.model.intake.request(Given(inputs))
-            layout, now = self.model.layout, time.monotonic()
-            group = None if request.alone else layout.group_key(request.sizes, request.inputs)
-            sizes = layout.padded_sizes(request.sizes)
-            ticket = Ticket(number, group, request.rows, request.bytes, now, now + 20, sizes)
-            self.model.engine.submit(Work(ticket, request.inputs, request.sizes, number, lambda: False))
-            sent.append(number)
+        return asyncio.run(self._ask(requests))  # quick programs run on the event loop, others on the thread
+
+    async def _ask(self, requests: Sequence[Mapping[str, torch.Tensor]]) -> list[Tensors]:
+        sent = [self._send(inputs) for inputs in requests]
         if not self.thread.is_alive():
             self.thread.start()
         found: dict[int, Any] = {}
+        end = time.monotonic() + 30
         while len(found) < len(sent):
-            number, result = self.answers.get(timeout=20)
-            found[number] = result
+            assert time.monotonic() < end, "not answered"
+            await asyncio.sleep(0.001)
+            while not self.answers.empty():
+                number, result = self.answers.get()
+                assert number not in found, "answered twice"
+                found[number] = result
         for result in found.values():
             if not isinstance(result, Answer):
                 raise result
         return [found[number].outputs for number in sent]
+
+    def _send(self, inputs: Mapping[str, torch.Tensor]) -> int:
+        number, layout, now = next(self.numbers), self.model.layout, time.monotonic()
+        request = self.model.intake.request(Given(inputs))
+        group = None if request.alone else layout.group_key(request.sizes, request.inputs)
+        sizes = layout.padded_sizes(request.sizes)
+        ticket = Ticket(number, group, request.rows, request.bytes, now, now + 20, sizes)
+        self.model.engine.submit(Work(ticket, request.inputs, request.sizes, number, lambda: False))
+        return number
