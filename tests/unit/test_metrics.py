@@ -31,8 +31,9 @@ def test_repetitions_are_counted_by_reason_and_a_single_failure_is_none() -> Non
     metrics = Metrics()
     metrics.ran(RunRecord({}, 4, 4, 0.1, retried=3, out_of_memory=1, non_finite=2), {})
     metrics.ran(RunRecord({}, 1, 1, 0.1, retried=0, out_of_memory=1), {})
+    metrics.ran(RunRecord({}, 2, 2, 0.1, retried=1, out_of_memory=2), {})
     assert value(metrics, "headway_retries_total", reason="failed") == 2
-    assert value(metrics, "headway_retries_total", reason="out_of_memory") == 1
+    assert value(metrics, "headway_retries_total", reason="out_of_memory") == 2
     assert value(metrics, "headway_non_finite_total") == 2
 
 
