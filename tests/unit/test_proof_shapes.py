@@ -99,6 +99,25 @@ def test_what_only_strange_companions_show_is_found(tmp_path: Path) -> None:
     assert "beside NaN or very large numbers" in report.message
 
 
+class NotEight(nn.Module):
+    """Right for three rows or more, but not for 8, which is what the trials would take."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        found = (x * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True)
+        return found if x.shape[0] > 2 and x.shape[0] != 8 else found * 2
+
+
+def test_trials_keep_to_the_guards(tmp_path: Path) -> None:
+    axes = {0: Dim.AUTO, 1: SEQUENCE}
+    inputs = {"x": FEATURES, "mask": mask().float()}
+    file = export(NotEight(), inputs, tmp_path / "m.pt2", shapes={"x": axes, "mask": axes}, examples=False)
+    made = opened(file, buckets={"batch": [3, 16], "sequence": [16, 128]}, dimensions={"sequence": "x.1"})
+    assert made.program.check({"batch": 8, "sequence": 16}) is not None
+    assert made.layout.fewest == 3
+    _, (report,) = made.padding()
+    assert report.verdict is Verdict.PROVEN, report.message
+
+
 class Hidden(nn.Module):
     """Torch's own convention: True in ``padding_mask`` hides."""
 

@@ -76,8 +76,9 @@ def _dependent_of_real_rows(runs: Runs, sizes: Sizes, material: Material) -> tup
     changed: list[int | None] = []
     for at, row in enumerate(rows[:ROWS]):
         try:
-            alone, expected = runs.alone(row), runs.alone(row, count)
-            changed.append(_other(alone, expected))
+            expected = runs.alone(row, count)
+            if program.check({**sizes, runs.batch: layout.fewest}) is None:
+                changed.append(_other(runs.alone(row), expected))
             for factor in factors(program):
                 others = [strange(program, layout, rows[at + 1], factor)] * (count - 1)
                 for place, joined in ((0, [row, *others]), (count - 1, [*others, row])):

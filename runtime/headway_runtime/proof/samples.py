@@ -187,6 +187,8 @@ def _cut(
     for axis, (declared, wanted) in enumerate(zip(spec.shape, shape, strict=True)):
         plain = isinstance(declared, Expr) and declared.operator == "symbol"
         symbol = str(declared.value) if plain and isinstance(declared, Expr) else ""
+        if symbol not in picks and wanted == tensor.shape[axis]:
+            continue
         places = picks.get(symbol, range(tensor.shape[axis]))
         index = torch.arange(wanted) % len(places)
         tensor = tensor.index_select(axis, torch.tensor(list(places), dtype=torch.int64)[index])

@@ -17,6 +17,7 @@ from headway_runtime.proof.fills import Fill, mentions, values
 from headway_runtime.proof.noise import Noise
 from headway_runtime.proof.runs import Answers, Filler, OutOfTimeError, Row, Runs, factors, strange
 from headway_runtime.proof.samples import Material
+from headway_runtime.warmup import describe
 
 FEW = 3
 """Rows of the trials that repeat another with other neighbours or fillings."""
@@ -83,13 +84,14 @@ class Trial:
         short = [case for case in tried if case.row.sizes == tried[0].row.sizes]
         for first in range(0, len(short), self.plan.rows):
             part = short[first : first + self.plan.rows]
-            found = self.runs.together([case.row for case in part], part[0].row.sizes, None)
-            for case, answers in zip(part, found, strict=True):
-                hear(self.runs, self.noise, case.alone, answers)
-        for case in tried[len(short) :]:
-            hear(self.runs, self.noise, case.alone, self.runs.alone(case.row, 2))
-        outputs = [*self.asked.program.outputs]
-        for at, spec in enumerate(outputs):
+            if self._allowed(part[0].row.sizes, len(part)):
+                found = self.runs.together([case.row for case in part], part[0].row.sizes, None)
+                for case, answers in zip(part, found, strict=True):
+                    hear(self.runs, self.noise, case.alone, answers)
+        for case in tried:
+            more = case.row.sizes != tried[0].row.sizes and self._allowed(case.row.sizes, 2)
+            hear(self.runs, self.noise, case.alone, self.runs.alone(case.row, 2) if more else case.alone)
+        for at, spec in enumerate(self.asked.program.outputs):
             if self.noise.too_loud(at, BY_PROTOCOL[spec.datatype]):
                 raise CannotTryError(
                     f"output {spec.name} differs by {self.noise.noise[at]:.2g} when nothing but the number of rows "
@@ -116,8 +118,20 @@ class Trial:
             part = list(tried[start : start + rows])
             first = (start // rows) % 2 == 0
             joined = [companion, *(c.row for c in part)] if first else [*(c.row for c in part), companion]
-            joined += [companion] * (self.asked.layout.fewest - len(joined))
-            self._compare(part, joined, 1 if first else 0, sizes, filler, how)
+            self._compare(part, self._enough(joined, companion, sizes), 1 if first else 0, sizes, filler, how)
+
+    def _enough(self, joined: Sequence[Row], companion: Row, sizes: Mapping[str, int]) -> list[Row]:
+        """The rows of a run, with as many more companions as the program's guards ask for. Raises CannotTryError."""
+        least = max(len(joined), self.asked.layout.fewest)
+        for count in range(least, max(least, self.plan.rows) + 1):
+            if self._allowed(sizes, count):
+                return [*joined, *[companion] * (count - len(joined))]
+        raise CannotTryError(f"the program was not exported for a run of {least} rows at {describe(sizes)}")
+
+    def _allowed(self, sizes: Mapping[str, int], rows: int) -> bool:
+        """Whether the program's guards hold for a run of so many rows."""
+        count = max(rows, self.asked.layout.fewest)
+        return self.asked.program.check({**sizes, self.runs.batch: count}) is None
 
     def _compare(
         self,
@@ -145,19 +159,26 @@ class Trial:
 
     def _together(self, padded: Sequence[str]) -> None:
         """Along all dimensions that passed so far, at once. Raises ChangedError."""
-        program, plan_ = self.asked.program, self.plan
-        full = {**plan_.sizes(plan_.full), **{name: self.asked.buckets.largest(name) for name in padded}}
-        if program.check({**full, self.runs.batch: plan_.rows}) is not None:
-            return  # no run is that large in all of them
+        program, batch = self.asked.program, self.runs.batch
+        along = [*padded, self.plan.dimension]
+        least = {name: max(1, program.dimensions[name].min) for name in along}
+        full = next(
+            (
+                {name: size for name, size in sizes.items() if name != batch}
+                for sizes in self.asked.buckets.combinations
+                if sizes[batch] > 1 and all(sizes[name] > least[name] for name in along)
+            ),
+            None,
+        )
+        if full is None:
+            raise CannotTryError(f"no bucket is large in {' and in '.join(along)}, which would be padded together")
         for number in range(FEW):
-            short = {name: max(1, program.dimensions[name].min) + (number > 0) for name in padded}
-            sizes = {**full, plan_.dimension: plan_.real[0], **short}
-            if program.check({**sizes, self.runs.batch: max(1, self.asked.layout.fewest)}) is not None:
+            short = {**full, **least, self.plan.dimension: self.plan.real[min(number, len(self.plan.real) - 1)]}
+            if not self._allowed(short, 1):
                 continue
-            row, companion = (
-                Row(self.asked.material.row({**each, self.runs.batch: 1}, number), each) for each in (sizes, full)
-            )
-            self._compare([Case(row, self.runs.alone(row))], [row, companion], 0, full, self._recorded, "")
+            row, companion = (Row(self.asked.material.row({**each, batch: 1}, number), each) for each in (short, full))
+            joined = self._enough([row, companion], companion, full)
+            self._compare([Case(row, self.runs.alone(row))], joined, 0, full, self._recorded, "")
 
     def _recorded(self, at: int, shape: tuple[int, ...]) -> torch.Tensor:
         spec = self.asked.program.inputs[at]
