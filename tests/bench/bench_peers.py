@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that it runs 
 
 from tests.bench.peers import workloads
 from tests.bench.peers.catalogue import MLP
-from tests.bench.peers.comparison import arena, closed, take_turns
+from tests.bench.peers.comparison import arena, closed, end_in_order, take_turns
 from tests.bench.peers.results import Result, as_json, machine, shown, standing
 
 
@@ -40,6 +40,7 @@ def main() -> None:
     if options.install_java:
         subprocess.run(["apt-get", "install", "--yes", "--quiet", "openjdk-17-jre-headless"], check=True)
     peers = [MLP[name] for name in options.peers.split(",")]
+    end_in_order()
     where = machine()
     drive, warm = (closed(options.connections, seconds) for seconds in (options.seconds, options.warm))
     if options.tune:

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that it runs 
 
 from tests.bench.peers import workloads
 from tests.bench.peers.catalogue import MINILM
-from tests.bench.peers.comparison import Contender, arena, closed, open_loop, say, take_turns
+from tests.bench.peers.comparison import Contender, arena, closed, end_in_order, open_loop, say, take_turns
 from tests.bench.peers.results import Result, as_json, machine, shown, standing
 
 MOST_CONNECTIONS = 256
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     peers = [MINILM[name] for name in options.peers.split(",")]
+    end_in_order()
     where = machine()
     shares = [] if options.tune else [float(share) for share in options.shares.split(",") if share]
     if options.tune:

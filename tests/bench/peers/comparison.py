@@ -1,6 +1,7 @@
 """Servers that are up together and take turns."""
 
 import contextlib
+import signal
 import sys
 import tempfile
 import time
@@ -109,6 +110,11 @@ def _up(result: Result, workload: Workload) -> Iterator[Contender]:
 def _out(result: Result, error: Exception) -> None:
     result.reason = f"{type(error).__name__}: {error}"
     say(f"  {result.peer.name}: {result.reason}")
+
+
+def end_in_order() -> None:
+    """Let SIGTERM end this process as an exception does, so that servers end and folders go."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def say(text: str) -> None:

@@ -83,8 +83,9 @@ def command(peer: Peer, settings: Settings, workload: Workload, folder: Path, po
 
 
 def _pod(settings: Settings, workload: Workload, folder: Path, port: int) -> list[str]:
-    knobs = {"maxBatch": settings["max_batch"], "maxWait": f"{round(settings['max_wait'] * 1e6)}us"}
-    pod_process.mount(folder / "knobs", json.dumps(knobs | settings.get("knobs", {})))
+    knobs: dict[str, object] = {"maxBatch": settings["max_batch"], "maxWait": f"{round(settings['max_wait'] * 1e6)}us"}
+    knobs["queue"] = {"timeout": "30s"}  # no peer refuses what has waited for long
+    pod_process.mount(folder / "knobs", json.dumps(knobs))
     return pod_process.command(folder, workload.prepared, {"batching": workload.batching}, port, port + 1)
 
 
