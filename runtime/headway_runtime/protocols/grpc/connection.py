@@ -33,7 +33,7 @@ from h2.events import (
     UnknownFrameReceived,
     WindowUpdated,
 )
-from h2.exceptions import H2Error, StreamClosedError
+from h2.exceptions import H2Error, ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
 
     def headers(self, stream: int, headers: Sequence[Header], *, end: bool) -> None:
         """Send headers."""
-        with contextlib.suppress(StreamClosedError):  # taken back in what is being read just now
+        with contextlib.suppress(ProtocolError):  # taken back in what is being read just now
             if not self._transport.is_closing():
                 self._h2.send_headers(stream, headers, end_stream=end)
                 self._soon()
@@ -202,12 +202,13 @@ class Connection(asyncio.Protocol):
             return 0
         try:
             return min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size)
-        except StreamClosedError:  # taken back in what is being read just now
+        except ProtocolError:  # taken back in what is being read just now
             return 0
 
     def data(self, stream: int, data: memoryview) -> None:
         """Send data."""
-        self._h2.send_data(stream, data)
+        with contextlib.suppress(ProtocolError):  # likewise
+            self._h2.send_data(stream, data)
         self.progress = time.monotonic()
         if len(data) > bounds.MAX_FRAME // 16:
             self._flush()  # so that the transport can say when its buffer is full
@@ -218,7 +219,7 @@ class Connection(asyncio.Protocol):
         """The call is answered in full."""
         self.calls.pop(exchange.id, None)
         if unread and not self._transport.is_closing():
-            with contextlib.suppress(StreamClosedError):
+            with contextlib.suppress(ProtocolError):
                 self._h2.reset_stream(exchange.id, ErrorCodes.NO_ERROR)
         self._soon()
 
@@ -235,7 +236,8 @@ class Connection(asyncio.Protocol):
     def _requested(self, event: RequestReceived) -> None:
         self.greeted = True
         if self._last is not None and event.stream_id > self._last:
-            self._h2.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
+            with contextlib.suppress(ProtocolError):
+                self._h2.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
             return
         self._seen = event.stream_id
         exchange = Exchange(self, event.stream_id, dict(event.headers), self._host.limit())
