@@ -26,6 +26,8 @@ NUMPY: dict[str, np.dtype[Any]] = {
 }
 """What JSON carries. FP16 and BF16 travel in binary only: the protocol's JSON has no spelling for them."""
 
+IN_BINARY_ONLY = frozenset({"FP16", "BF16"})
+
 _CODES = {"INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "FP32": "f", "FP64": "d"}
 _CODES |= {f"U{name}": code.upper() for name, code in _CODES.items() if name.startswith("INT")}
 

@@ -38,7 +38,7 @@ KEEP_ALIVE_SECONDS = 4000.0
 
 HEAD_SECONDS = 60.0  # for a head, and for what nobody reads of a refused body
 STALL_SECONDS = 60.0  # in which a client must read something of its answer
-LINGER_SECONDS = 2.0  # to read on after an early answer, so that no reset takes it away
+LINGER_SECONDS, LINGER_BYTES = 2.0, 16 * 2**20  # to read on after an early answer, so that no reset takes it away
 LOOK_SECONDS = 20.0
 
 _OF_UPGRADES = frozenset({b"upgrade", b"connection", b"http2-settings"})
@@ -63,6 +63,7 @@ class Connection(HttpToolsProtocol):
         self._active: Turn | RequestResponseCycle | None = None  # whose turn it is
         self._advancing = False
         self._deaf = False  # what still comes is thrown away
+        self._unheard = 0  # bytes of it
         self._malformed: str | None = None  # what is answered after everything before it
         self._same: tuple[Headers, Head] | None = None  # the latest head: most clients repeat theirs
         self._fd = -1
@@ -94,6 +95,9 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """A part of the stream (at most 256 KiB). The part in which a head begins is not counted."""
         if self._deaf:
+            self._unheard += len(data)
+            if self._unheard > LINGER_BYTES:
+                self.transport.abort()
             return
         self._begun = False
         try:
@@ -334,7 +338,7 @@ class Connection(HttpToolsProtocol):
             head = self._front.answers.plain(self.server_state, 400, len(body), [], closes=True)
             self._malformed = None
             self.transport.write(head + body)
-            self.transport.close()
+            self._close(received=False)
         elif self.half_closed:
             self.transport.close()
         elif not self.flow.write_paused:

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 
-from headway_runtime.errors import BodiesFullError, RequestError, UnknownModelError
-from headway_runtime.pod import Pod
-from headway_runtime.protocols import oip
+from headway_runtime.errors import BodiesFullError, InvalidRequestError, RequestError, UnknownModelError
+from headway_runtime.pod import Model, Pod
+from headway_runtime.protocols import oip, tensors
 from headway_runtime.protocols.http.answers import Answers
 from headway_runtime.protocols.http.asgi import Headers
 from headway_runtime.protocols.http.routes import Routes
@@ -27,6 +27,8 @@ class Front:
         self.answers = Answers(revision)
         self.identity = oip.identify(model, revision)
         self.workers = ThreadPoolExecutor(WORKERS, "headway-bodies")
+        self._model: Model | None = None
+        self._in_binary_only: dict[str, str] = {}  # of that model's outputs, by name
         self._held = 0  # bytes of bodies that are being read
 
     @property
@@ -40,6 +42,23 @@ class Front:
         self._held += size
         if size > 0 and self._held > BODIES * self.max_body:
             raise BodiesFullError(f"{BODIES * self.max_body} bytes of requests are being read", retry_after=1)
+
+    def check(self, question: oip.Question) -> None:
+        """Raises InvalidRequestError, before anything is computed, when the answer could not be written."""
+        model = self.pod.model
+        if model is not self._model:
+            outputs = [] if model is None else model.describe()["outputs"]
+            self._in_binary_only = {
+                o["name"]: o["datatype"] for o in outputs if o["datatype"] in tensors.IN_BINARY_ONLY
+            }
+            self._model = model
+        given = question.given
+        for name, datatype in self._in_binary_only.items():
+            wanted = given.outputs is None or name in given.outputs
+            if wanted and name not in given.classes and not question.chosen.get(name, question.in_binary):
+                raise InvalidRequestError(
+                    f"output {name!r}: {tensors.no_json(datatype)} (parameters binary_data: true)"
+                )
 
     def unknown(self, path: str) -> RequestError:
         """Why a path of inference is not served here."""

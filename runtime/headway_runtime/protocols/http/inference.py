@@ -173,6 +173,7 @@ class Inference(Turn):
         self._release()
         call = Call(self._began + self._allowed, self.gone, self.done, self._head.priority)
         try:
+            self._front.check(question)
             self._front.service.call(question.given, call)
         except Exception as error:
             self._fail(_error(error))
