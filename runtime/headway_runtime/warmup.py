@@ -1,8 +1,8 @@
 """Run every bucket once before the pod is ready, and record what each costs: the cost curve.
 
-The first run of a shape pays for allocations and kernel choices, so it is run twice and the second is timed, unless
-the first was already long. Inputs are those that the caller makes, else synthetic: zeros for integers and booleans (a
-valid index of any table), ones for the rest.
+The first run of a shape pays for allocations and kernel choices, so it is run again and that is timed (the fastest of a
+few runs, where they are short), unless the first was already long. Inputs are those that the caller makes, else
+synthetic: zeros for integers and booleans (a valid index of any table), ones for the rest.
 """
 
 import time
@@ -19,6 +19,8 @@ from headway_runtime.program import Program, TensorSpec
 from headway_runtime.program.datatypes import BY_PROTOCOL
 
 LONG_RUN = 1.0  # seconds: a run this long is timed the first time
+ENOUGH = 0.03  # seconds of timed runs
+MOST_RUNS = 7
 
 
 Inputs = Callable[[Sizes], Sequence[torch.Tensor]]
@@ -42,7 +44,7 @@ def warm(
         try:
             inputs, seconds = _first(program, sizes, inputs_of)
             if seconds < LONG_RUN:
-                seconds = _timed(program, inputs)
+                seconds = _least(program, inputs)
         except Exception as error:
             raise refusal(error, "WarmUpFailed", f"running bucket {describe(sizes)}") from error
         progress(BucketCost(sizes=dict(sizes), seconds=round(seconds, 6)))
@@ -87,6 +89,14 @@ def refusal(error: Exception, reason: str, doing: str) -> FatalError:
         message = f"{doing}: not enough memory: {_first_line(error)}; {advice}"
         return FatalError("OutOfMemory", message, field="spec.template.resources")
     return FatalError(reason, f"{doing}: {type(error).__name__}: {_first_line(error)}")
+
+
+def _least(program: Program, inputs: Sequence[torch.Tensor]) -> float:
+    """Seconds of the fastest of a few runs: what else the machine does only adds. One run, when it is not short."""
+    seconds = [_timed(program, inputs)]
+    while sum(seconds) < ENOUGH and len(seconds) < MOST_RUNS:
+        seconds.append(_timed(program, inputs))
+    return min(seconds)
 
 
 def _timed(program: Program, inputs: Sequence[torch.Tensor]) -> float:

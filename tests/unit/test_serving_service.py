@@ -64,6 +64,24 @@ def right(result: Result, inputs: dict[str, torch.Tensor]) -> bool:
     return True
 
 
+class Counting:
+    """The program, with every call's number of rows; it fails when `fails` says so."""
+
+    def __init__(self, real: Program, fails: object = None) -> None:
+        self.real = real
+        self.fails = fails
+        self.calls: list[int] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.real, name)
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        self.calls.append(inputs[0].shape[0])
+        if callable(self.fails):
+            self.fails(inputs)
+        return self.real.run(inputs)
+
+
 @dataclass(frozen=True)
 class Asked:
     """A request: well, poisonous in one of its rows, without patience, or abandoned before or after a while."""
@@ -152,16 +170,43 @@ async def test_parts_of_a_request_share_runs_with_others(encoder: Program) -> No
     assert sum(run.requests for run in serving.runs) == 4
 
 
-async def test_when_one_part_fails_the_request_fails_once_and_the_other_parts_leave_the_line(encoder: Program) -> None:
+async def test_when_one_part_fails_the_request_fails_once_and_its_other_parts_have_left_the_line(
+    encoder: Program,
+) -> None:
     inputs = text(8, 5)
     inputs["ids"][0, 0] = WORDS + 1
+    waiting: list[int] = []
     async with desk(encoder, '{"maxWait": "0ms", "maxBatch": 1}', **PADDED) as serving:
-        first = serving.send(inputs)
+
+        def failed(result: Result) -> None:
+            assert isinstance(result, ProgramFailedError)
+            waiting.append(serving.engine.waiting_rows)
+
+        serving.service.call(Given(inputs), Call(float("inf"), lambda: False, failed))
         well = serving.send(text(1, 5, 1))
         results = await serving.all()
-    assert isinstance(results[first], ProgramFailedError)
     assert right(results[well], text(1, 5, 1))
-    assert serving.engine.waiting_rows == 0
+    assert len(waiting) == 1
+    assert waiting[0] <= 1, "no part of it, at most the other request"
+
+
+async def test_parts_that_end_in_another_order_are_joined_in_their_own(encoder: Program) -> None:
+    first, second = threading.Event(), threading.Event()
+
+    def hold_the_first(_: Sequence[torch.Tensor]) -> None:
+        if not first.is_set():
+            first.set()
+            second.wait(10)
+        else:
+            second.set()
+
+    inputs = text(2, 5)
+    program = Counting(encoder, hold_the_first)
+    knobs = '{"maxWait": "0ms", "maxBatch": 1}'
+    async with desk(program, knobs, instances=2, **PADDED) as serving:  # type: ignore[arg-type]
+        serving.send(inputs)
+        (reply,) = (await serving.all()).values()
+    assert right(reply, inputs)
 
 
 async def test_a_request_is_admitted_with_all_its_parts_or_not_at_all(encoder: Program) -> None:
@@ -208,24 +253,6 @@ async def test_what_is_late_or_gone_costs_nothing(encoder: Program) -> None:
         await running
     assert serving.runs == []
     assert sum(isinstance(result, DeadlineExceededError) for result in results.values()) == 20
-
-
-class Counting:
-    """The program, with every call's number of rows; it fails when `fails` says so."""
-
-    def __init__(self, real: Program, fails: object = None) -> None:
-        self.real = real
-        self.fails = fails
-        self.calls: list[int] = []
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.real, name)
-
-    def run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        self.calls.append(inputs[0].shape[0])
-        if callable(self.fails):
-            self.fails(inputs)
-        return self.real.run(inputs)
 
 
 async def answered(serving: Desk) -> dict[int, Result]:

@@ -30,8 +30,8 @@ class Whole:
         if self.over:
             return
         if not isinstance(result, Answer):
+            self._engine.cancel(self._tickets)  # first, so that there is room when the client hears of it
             self._end(result)
-            self._engine.cancel(self._tickets)
             return
         self._answers[number] = result
         self._missing -= 1
