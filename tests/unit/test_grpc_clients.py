@@ -1,6 +1,7 @@
 """A real pod over gRPC, asked by `tritonclient` as it is, blocking and asyncio, and by plain gRPC channels."""
 
 import asyncio
+import os
 import queue
 import threading
 import time
@@ -141,6 +142,31 @@ def test_requests_and_answers_are_compressed_when_the_client_compresses(
     plain = client.infer(MODEL, inputs([[7] * 100] * 8)).as_numpy("tokens")
     packed = client.infer(MODEL, inputs([[7] * 100] * 8), compression_algorithm=algorithm).as_numpy("tokens")
     np.testing.assert_array_equal(plain, packed)
+
+
+def test_long_compressed_messages_are_unpacked_beside_the_event_loop_and_in_order(
+    encoder: PodProcess, client: triton.InferenceServerClient
+) -> None:
+    note = {"note": os.urandom(20_000).hex()}  # 20 kB compressed
+    result = client.infer(MODEL, inputs([[1, 2]]), compression_algorithm="gzip", parameters=note)
+    assert result.as_numpy("pooled").shape == (1, 8)
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    client.start_stream(lambda result, error: answers.put((result, error)), compression_algorithm="gzip")
+    try:
+        for at in range(6):
+            more = {"parameters": note} if at % 2 == 0 else {}
+            client.async_stream_infer(MODEL, inputs([[at, 2]]), request_id=str(at), **more)
+        found = [answers.get(timeout=20) for _ in range(6)]
+    finally:
+        client.stop_stream()
+    assert [result.get_response().id for result, _ in found] == [str(at) for at in range(6)]
+    encoder.apply_knobs({"maxWait": "0ms", "requestBytes": "32Ki"})
+    try:
+        with pytest.raises(InferenceServerException, match="more than 32768 bytes once unpacked") as refused:
+            client.infer(MODEL, inputs([[1, 2]]), compression_algorithm="gzip", parameters=note)
+        assert refused.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+    finally:
+        encoder.apply_knobs({"maxWait": "0ms"})
 
 
 def test_many_requests_at_once_are_answered_each_with_its_own(client: triton.InferenceServerClient) -> None:

@@ -39,7 +39,7 @@ from hyperframe.frame import GoAwayFrame
 
 from headway_runtime.logs import log_seldom
 from headway_runtime.protocols.grpc import bounds
-from headway_runtime.protocols.grpc.exchange import Exchange, Header
+from headway_runtime.protocols.grpc.exchange import Exchange, Header, T
 
 _HIGHEST = 2**31 - 1
 _DRAINING = b"draining"  # the PING that follows the first GOAWAY
@@ -230,6 +230,14 @@ class Connection(asyncio.Protocol):
     def revision(self) -> Header:
         """A header of every answer."""
         return self._host.revision
+
+    def aside(self, exchange: Exchange, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Work in a thread, then go on."""
+
+        def done(future: asyncio.Future[T]) -> None:
+            self._guarded(exchange, lambda: then(future.result()))
+
+        self._loop.run_in_executor(None, work).add_done_callback(done)
 
     # Events, in the order of `_HANDLERS`.
 

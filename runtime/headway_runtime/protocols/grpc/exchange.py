@@ -7,8 +7,9 @@ later, on the event loop. A call that is refused before its end is answered, the
 """
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
 
 from hpack import NeverIndexedHeaderTuple
 
@@ -18,8 +19,10 @@ from headway_runtime.protocols.grpc.bounds import MAX_UNSENT
 from headway_runtime.protocols.grpc.wire import PREFIX, Status, WireError
 
 Header = tuple[bytes, bytes]
+T = TypeVar("T")
 
-ENOUGH_TO_PACK = 1024  # bytes of an answer; fewer are not worth compressing
+TO_PACK = range(2**10, 2**18)  # bytes of an answer; fewer are not worth compressing, more would hold up all others
+LARGE_PACKED = 2**14  # bytes of a compressed message, which may be a thousand times as many: a thread unpacks it
 
 
 class Receiver(Protocol):
@@ -58,6 +61,9 @@ class Wire(Protocol):
     def revision(self) -> Header:
         """A header of every answer."""
 
+    def aside(self, exchange: "Exchange", work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Work in a thread, then go on; what either raises refuses the call."""
+
 
 class Exchange:
     """One call. `id` is the number of its stream, `metadata` its headers."""
@@ -70,6 +76,7 @@ class Exchange:
         "_out",
         "_size",
         "_trailers",
+        "_unpacking",
         "_wire",
         "ended",
         "gone",
@@ -90,6 +97,7 @@ class Exchange:
         self._encoding: bytes | None = None
         self._body = bytearray()  # of the message that is arriving
         self._size = 0  # bytes of it, with its prefix; 0 while that is not known
+        self._unpacking = False  # a thread does; what comes meanwhile waits in the body
         self._open = False  # the answer's first headers are sent
         self._out: deque[memoryview] = deque()
         self._trailers: list[Header] | None = None
@@ -107,12 +115,21 @@ class Exchange:
         """A part of the call's stream of messages. Raises WireError or RequestError."""
         if self._trailers is not None or self.receiver is None:
             return
-        if not self._body and len(data) >= PREFIX and len(data) == PREFIX + wire.length(data[:PREFIX], self._limit):
+        if (
+            not self._unpacking
+            and not self._body
+            and len(data) >= PREFIX
+            and len(data) == PREFIX + wire.length(data[:PREFIX], self._limit)
+        ):
             self._arrived(memoryview(data))  # a whole message in one frame, as most are
             return
         self._wire.hold(len(data))
         self._body += data
-        while len(self._body) >= PREFIX and self._trailers is None:
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Take the messages that have arrived in full."""
+        while len(self._body) >= PREFIX and self._trailers is None and not self._unpacking:
             if not self._size:
                 self._size = PREFIX + wire.length(self._body[:PREFIX], self._limit)
             if len(self._body) < self._size:
@@ -126,7 +143,7 @@ class Exchange:
     def end(self) -> None:
         """The client has sent all of it. Raises WireError or RequestError."""
         self.ended = True
-        if self._trailers is not None or self.receiver is None:
+        if self._trailers is not None or self.receiver is None or self._unpacking:
             return
         if self._body:
             raise WireError(
@@ -145,7 +162,7 @@ class Exchange:
         if not self._open:
             self._open = True
             self._wire.headers(self.id, [*self._head(), *metadata], end=False)
-        packed = self._encoding if len(message) >= ENOUGH_TO_PACK else None
+        packed = self._encoding if len(message) in TO_PACK else None
         self._out.append(memoryview(wire.framed(message, packed)))
         self.pump()
 
@@ -195,11 +212,23 @@ class Exchange:
             self._told(None)
 
     def _arrived(self, framed: memoryview) -> None:
-        message: bytes | memoryview = framed[PREFIX:]
-        if framed[0]:
-            message = wire.unpacked(message, self._encoding, self._limit)
+        message = framed[PREFIX:]
         assert self.receiver is not None
-        self.receiver.message(message)
+        if not framed[0]:
+            self.receiver.message(message)
+        elif len(message) <= LARGE_PACKED:
+            self.receiver.message(wire.unpacked(message, self._encoding, self._limit))
+        else:
+            self._unpacking = True
+            self._wire.aside(self, partial(wire.unpacked, message, self._encoding, self._limit), self._unpacked)
+
+    def _unpacked(self, message: bytes) -> None:
+        self._unpacking = False
+        if self.receiver is not None and self._trailers is None:
+            self.receiver.message(message)
+            self._read_on()
+            if self.ended:
+                self.end()
 
     def _head(self) -> list[Header]:
         head = [(b":status", b"200"), (b"content-type", b"application/grpc"), self._wire.revision()]
