@@ -17,7 +17,7 @@ from headway_runtime.program.datatypes import BY_PROTOCOL
 from headway_runtime.serving.values import BytesArray, Given, Output, Request, Value
 
 _PROTOCOL = {dtype: name for name, dtype in BY_PROTOCOL.items()}
-_CHECKED = 4096  # combinations of sizes whose guards are remembered
+_BOUND = 4096  # combinations of shapes that are remembered
 
 
 class Intake:
@@ -31,7 +31,7 @@ class Intake:
         self._outputs = {spec.name: position for position, spec in enumerate(program.outputs)}
         self._all = tuple(range(len(program.outputs)))
         self._dtypes = tuple(BY_PROTOCOL[spec.datatype] for spec in program.inputs)
-        self._checked: dict[tuple[int, ...], str | bool] = {}
+        self._bound: dict[tuple[Sequence[int], ...], tuple[dict[str, int], bool] | str] = {}
         self._splits = layout.batch is not None and _shapes_known(program)
 
     def describe(self) -> dict[str, Any]:
@@ -111,24 +111,31 @@ class Intake:
 
     def _bind(self, shapes: Sequence[Sequence[int]]) -> tuple[dict[str, int], bool]:
         """Axis sizes by dimension, within the program's ranges, its guards and the buckets; and whether it runs alone,
-        because it is beyond the buckets.
+        because it is beyond the buckets. Requests of the same shapes share what is returned.
         """
+        key = tuple(shapes)
+        found = self._bound.get(key)
+        if found is None:
+            if len(self._bound) >= _BOUND:
+                self._bound.clear()
+            found = self._bound[key] = self._first_of_its_shapes(shapes)
+        if isinstance(found, str):
+            raise InvalidRequestError(found)
+        return found
+
+    def _first_of_its_shapes(self, shapes: Sequence[Sequence[int]]) -> tuple[dict[str, int], bool] | str:
+        """The same, or why it is refused."""
         rows, runnable = self._within_a_run(shapes)
         try:
             sizes = self._program.bind(runnable)
         except ShapeError as error:
-            raise InvalidRequestError(str(error)) from None
-        key = tuple(sizes.values())
-        found = self._checked.get(key)
-        if found is None:
-            if len(self._checked) >= _CHECKED:
-                self._checked.clear()
-            found = self._checked[key] = self._admission(sizes)
-        if isinstance(found, str):
-            raise InvalidRequestError(found)
+            return str(error)
+        alone = self._admission(sizes)
+        if isinstance(alone, str):
+            return alone
         if self._layout.batch is not None:
             sizes[self._layout.batch] = rows
-        return sizes, found
+        return sizes, alone
 
     def _admission(self, sizes: dict[str, int]) -> str | bool:
         """Why a run of these sizes is refused; or whether it is beyond the buckets."""
