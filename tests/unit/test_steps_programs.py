@@ -23,8 +23,12 @@ EDGE = 8
 class Scale(torch.nn.Module):
     """raw uint8 [batch, 8, 8, 3] -> pixels [batch, 3, 8, 8] from -1 to 1."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("middle", torch.tensor([127.5, 127.0, 128.0]))
+
     def forward(self, raw: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"pixels": raw.to(torch.float32).permute(0, 3, 1, 2) / 127.5 - 1}
+        return {"pixels": (raw.to(torch.float32) / self.middle - 1).permute(0, 3, 1, 2)}
 
 
 class Classify(torch.nn.Module):
@@ -42,8 +46,12 @@ class Classify(torch.nn.Module):
 class Sharpen(torch.nn.Module):
     """scores [batch, 4], weight [batch, 1] -> chances [batch, 4]."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.power = torch.nn.Parameter(torch.tensor([3.0, 2.0, 4.0, 1.0]))
+
     def forward(self, scores: torch.Tensor, weight: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"chances": (3 * scores * weight).softmax(-1)}
+        return {"chances": (self.power * scores * weight).softmax(-1)}
 
 
 RAW = torch.arange(2 * EDGE * EDGE * 3).reshape(2, EDGE, EDGE, 3).to(torch.uint8)
@@ -160,11 +168,19 @@ def test_the_steps_are_timed(serving: PodProcess) -> None:
 
 
 def test_knobs_reach_all_of_them(serving: PodProcess) -> None:
-    assert serving.apply_knobs({"maxBatch": 2, "maxWait": "0ms"})["effective"]["maxBatch"] == 2
+    def runs(step: str) -> float:
+        (line,) = [
+            x for x in serving.admin("/metrics").text.splitlines() if f'step_seconds_count{{step="{step}"}}' in x
+        ]
+        return float(line.split()[-1])
+
+    serving.apply_knobs({"maxBatch": 2, "maxWait": "0ms"})
+    begun = {step: runs(step) for step in ("preprocess", "postprocess")}
     raw = tensor("raw", "UINT8", [6, *RAW.shape[1:]], RAW.repeat(3, 1, 1, 1).flatten().tolist())
     (output,) = ask(serving, raw, weights(*[1.0, 0.5] * 3), outputs=[{"name": "chances"}]).json()["outputs"]
     found = torch.tensor(output["data"]).reshape(output["shape"])
     assert torch.allclose(found, expected(RAW, WEIGHT).repeat(3, 1), atol=1e-6)
+    assert {step: runs(step) - before for step, before in begun.items()} == {"preprocess": 3, "postprocess": 3}
 
 
 def test_the_command_puts_them_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
