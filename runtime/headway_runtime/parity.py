@@ -19,7 +19,7 @@ from headway_api.types import OnMismatch
 
 from headway_runtime.agreement import Tolerance, compare
 from headway_runtime.batching.layout import Layout
-from headway_runtime.buckets import Buckets
+from headway_runtime.buckets import Admission, Buckets
 from headway_runtime.errors import FatalError
 from headway_runtime.logs import log
 from headway_runtime.prepare import programs, repack
@@ -154,9 +154,10 @@ def refused(program: Program, layout: Layout, sample: Sample, buckets: Buckets |
         sizes = program.bind([tensor.shape for tensor in sample.inputs])
     except ShapeError as error:
         return str(error)
-    for name, size in sizes.items() if buckets is not None else ():
-        if size > buckets.largest(name):  # type: ignore[union-attr]  # there are none without buckets
-            return f"its {name} is {size}, and the largest bucket is {buckets.largest(name)}"  # type: ignore[union-attr]
+    if buckets is not None:
+        for name, size in sizes.items():
+            if buckets.admission({name: size}) is Admission.REFUSED:
+                return f"its {name} is {size}, and the largest bucket is {buckets.largest(name)}"
     run = sizes if layout.batch is None else {**sizes, layout.batch: max(sizes[layout.batch], layout.fewest)}
     return program.check(run)
 
