@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from headway_api.podconfig import Knobs, knobs_hash
 from headway_api.types import NonFinite
-from headway_runtime.batching.policy import Limits
+from headway_runtime.batching.policy import Limits, Policy, Ticket
 from headway_runtime.batching.target import Within
 from headway_runtime.knobs import POLL_SECONDS, Bounds, KnobsError, parse, resolve, watch
 
@@ -92,6 +92,22 @@ def test_where_sizes_differ_the_smallest_say_how_many_rows_fit_and_the_cost_hold
     assert within(15, (8,)) == milliseconds(15, (8,))
     assert within(16, (8,)) > 100 * within(15, (8,))
     assert within(1, (8000,)) == milliseconds(1, (8000,)), "one row always runs"
+
+
+@pytest.mark.parametrize("length", [4, 8, 32])
+def test_the_policy_starts_no_run_beyond_the_target_whatever_the_sizes(length: int) -> None:
+    policy = Policy(Limits(30, 0.0, 1000, 10**6), Within(milliseconds, 0.020))
+    for number in range(60):
+        size = length if number % 2 else max(1, length // 2)
+        policy.admit(Ticket(number, "a", 1, 1, 0.0, 60.0, (size,)))
+    runs = 0
+    while len(policy):
+        plan = policy.plan(1.0)
+        runs += 1
+        longest = max(ticket.sizes[0] for ticket in plan.tickets)
+        assert milliseconds(len(plan.tickets), (longest,)) <= 0.020
+        policy.start(plan)
+    assert runs < 30, "and it does batch"
 
 
 def test_a_target_that_one_row_cannot_meet_is_said() -> None:
