@@ -44,13 +44,19 @@ def test_an_input_that_moves_away_from_the_golden_samples_shows() -> None:
     assert value(metrics, "drift_expected", role="input", tensor="x", statistic="max") == 1
 
 
+def test_a_mask_of_ones_moves_by_its_mean_and_zeros_by_one() -> None:
+    ones, zeros = Statistics.of(torch.full((4,), 10.0)), Statistics.of(torch.zeros(4))
+    assert Statistics.of(torch.full((4,), 5.0)).shift(ones) == 0.5
+    assert Statistics.of(torch.full((4,), 3.0)).shift(zeros) == 3
+
+
 def test_ids_show_their_range_and_how_many_are_outside_of_it() -> None:
     drift, metrics = watched()
     drift.expect((torch.tensor([[5, 9]]),), ())
-    drift.see((torch.tensor([[5, 7, 9, 100]]),), (), 0.0)
-    assert value(metrics, "drift_seen", role="input", tensor="x", statistic="min") == 5
+    drift.see((torch.tensor([[1, 7, 9, 100]]),), (), 0.0)
+    assert value(metrics, "drift_seen", role="input", tensor="x", statistic="min") == 1
     assert value(metrics, "drift_seen", role="input", tensor="x", statistic="max") == 100
-    assert value(metrics, "drift_seen", role="input", tensor="x", statistic="outside") == 0.25
+    assert value(metrics, "drift_seen", role="input", tensor="x", statistic="outside") == 0.5
 
 
 def test_what_is_not_finite_is_counted_and_spoils_nothing() -> None:
