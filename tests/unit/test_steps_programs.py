@@ -169,10 +169,9 @@ def test_the_steps_are_timed(serving: PodProcess) -> None:
 
 def test_knobs_reach_all_of_them(serving: PodProcess) -> None:
     def runs(step: str) -> float:
-        (line,) = [
-            x for x in serving.admin("/metrics").text.splitlines() if f'step_seconds_count{{step="{step}"}}' in x
-        ]
-        return float(line.split()[-1])
+        name = f'headway_step_seconds_count{{step="{step}"}} '
+        text = serving.admin("/metrics").text
+        return sum(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name))
 
     serving.apply_knobs({"maxBatch": 2, "maxWait": "0ms"})
     begun = {step: runs(step) for step in ("preprocess", "postprocess")}
