@@ -43,7 +43,7 @@ class Answers:
         kind = _JSON if written.json_length is None else _BINARY % written.json_length
         if coding is not None:
             kind += _CODED % coding.value
-        return b"".join((self._good, kind, facts, _HIT if reply.cached else b"", _CLOSE if closes else b"", b"\r\n"))
+        return b"".join((self._good, facts, kind, _HIT if reply.cached else b"", _CLOSE if closes else b"", b"\r\n"))
 
     def plain(self, state: ServerState, status: int, length: int, extra: Headers, *, closes: bool) -> bytes:
         """The head of any other answer, in JSON."""
