@@ -64,8 +64,10 @@ def request() -> bytes:
     return bytes(found.SerializeToString())
 
 
-async def pod(router: Stage, folder: Path, prepared: Path, revision: str, drain: str = "10s") -> RunningPod:
-    return await serve(router, folder, prepared, model=MODEL, revision=revision, drain=drain)
+async def pod(
+    router: Stage, folder: Path, prepared: Path, revision: str, knobs: str = '{"maxWait": "0ms"}'
+) -> RunningPod:
+    return await serve(router, folder, prepared, model=MODEL, revision=revision, drain="10s", knobs=knobs)
 
 
 async def refused(call: grpc.aio.UnaryUnaryCall) -> grpc.aio.AioRpcError:
@@ -199,6 +201,23 @@ async def test_pods_that_end_one_after_the_other_cost_no_call(router: Stage, tmp
         await asyncio.sleep(2)
         assert found.revisions.total() > before + 50
         assert found.failures == []
+
+
+async def test_a_call_that_a_full_pod_did_not_admit_goes_to_another(
+    router: Stage, tmp_path: Path, prepared: Path
+) -> None:
+    full = '{"maxWait": "1s", "maxBatch": 8, "queue": {"capacity": 1}}'  # one waits, and no other is admitted
+    await asyncio.gather(*(pod(router, tmp_path, prepared, STABLE, *more) for more in ((full,), ())))
+    await router.settle(alone())
+    await asyncio.sleep(2.5)  # until the router has heard of both
+    async with channel(router) as client:
+        infer = client.unary_unary(METHOD)
+        answers = await asyncio.gather(*(infer(request(), timeout=20) for _ in range(40)))
+    assert len(answers) == 40
+    name = f'envoy_cluster_upstream_rq_retry{{envoy_cluster_name="{MODEL}/{STABLE}/grpc"}}'
+    _, stats = await router.envoy.get("/stats/prometheus")
+    (retries,) = (int(line.rpartition(" ")[2]) for line in stats.splitlines() if line.startswith(name))
+    assert retries > 3
 
 
 async def test_a_stable_from_before_grpc_keeps_its_share_and_pins_say_so(

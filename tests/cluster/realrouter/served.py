@@ -12,8 +12,10 @@ from realrouter.stage import Stage, free_ports
 READY_SECONDS = 90
 
 
-async def serve(stage: Stage, folder: Path, prepared: Path, *, model: str, revision: str, drain: str) -> RunningPod:
-    """Start it and wait until it is ready. `drain` is its drain timeout."""
+async def serve(
+    stage: Stage, folder: Path, prepared: Path, *, model: str, revision: str, drain: str, knobs: str
+) -> RunningPod:
+    """Start it and wait until it is ready. `drain` is its drain timeout, `knobs` is its knobs file."""
     address = stage.pods.address()
     files = folder / address
     (files / "scratch").mkdir(parents=True)
@@ -27,7 +29,7 @@ async def serve(stage: Stage, folder: Path, prepared: Path, *, model: str, revis
         "drainTimeout": drain,
     }
     (files / "config.json").write_text(json.dumps(config))
-    (files / "knobs.json").write_text('{"maxWait": "0ms"}')
+    (files / "knobs.json").write_text(knobs)
     options = {
         "--config": files / "config.json",
         "--knobs": files / "knobs.json",
