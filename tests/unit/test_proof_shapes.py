@@ -187,6 +187,14 @@ def test_a_program_that_is_not_batched_has_nothing_to_pad_and_says_why(tmp_path:
     assert "the largest batch is 1" in report.message
 
 
+def test_an_empty_request_is_no_shorter_one(tmp_path: Path) -> None:
+    file = export(Mean(True, torch.float32), {"ids": ids(), "mask": mask()}, tmp_path / "m.pt2")
+    layout, _ = opened(file, buckets=BUCKETS, dimensions=NAMES).padding()
+    assert layout.padded == ("sequence",)
+    none, five, nine = (layout.group_key({"batch": 1, "sequence": n}, (ids(1, n), ids(1, n))) for n in (0, 5, 9))
+    assert five == nine != none
+
+
 class Shifted(nn.Module):
     """Ids, places that start at 2 (RoBERTa's), and a number that is no index of anything."""
 
