@@ -2,7 +2,7 @@
 
 import pytest
 from headway_api.podconfig import Advice, BucketCost
-from headway_runtime.bench.advise import Advised, Load, Setting, advise
+from headway_runtime.bench.advise import Advised, Load, Setting, advise, doubtful
 from headway_runtime.bench.costs import Costs, Point, fit
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,6 +114,23 @@ def test_buckets_follow_the_requests_and_the_advised_batch() -> None:
     assert found.buckets["sequence"] == (24, 40)
     assert found.buckets["batch"][-1] >= max(4, found.setting.max_batch)
     assert found.changes_buckets
+
+
+def test_a_curve_that_was_measured_beside_other_work_is_doubted() -> None:
+    good = asked(line(0.005, 0.001), rate=10)
+    assert doubtful(good.candidates) is None
+    bad = measured([({"batch": 1}, 0.012), ({"batch": 4}, 0.142), ({"batch": 8}, 0.171)], "batch")
+    said = doubtful(asked(bad, rate=10).candidates)
+    assert said is not None
+    assert "a run of 4 rows took 11.8 times as long as one of 1" in said
+
+
+def test_a_size_that_a_step_makes_keeps_its_buckets_and_costs_the_most() -> None:
+    costs = line(0.005, 0.001, lengths=(16, 64))
+    found = advise(costs, Load(10, saturation=50, sizes=[{"batch": 1}]), Setting(8, 0.0))
+    assert found.buckets["sequence"] == (16, 64)
+    assert found.candidates[0].run == pytest.approx(0.006)
+    assert "a step before the program" in found.why[2]
 
 
 def test_requests_of_many_rows_fit_the_largest_bucket() -> None:

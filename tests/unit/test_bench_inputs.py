@@ -131,6 +131,17 @@ def test_every_datatype_is_made_and_written_in_binary(datatype: str) -> None:
         assert (np.frombuffer(raw, made.arrays["x"].dtype).reshape(3, 2) == made.arrays["x"]).all()
 
 
+def test_texts_have_as_many_words_as_asked_for_and_files_are_bytes(tmp_path: Path) -> None:
+    model = ModelInfo("m", "1", (TensorInfo("text", "BYTES", ("batch",)),), "batch")
+    sizes = {"batch": Distribution(2, 2), "text.words": Distribution(4, 6)}
+    texts = [text for each in Maker(model, sizes, {}).make(20) for text in each.arrays["text"]]
+    assert {len(text.split()) for text in texts} == {4, 5, 6}
+    np.savez(tmp_path / "images.npz", **{"text.0": np.frombuffer(b"\xff\xd8\x00", np.uint8)})
+    (image,) = read_samples(tmp_path / "images.npz", model)
+    assert json.loads(json_body(model, image).content)["inputs"][0]["data"] == ["/9gA"]
+    assert binary_body(model, image).content.endswith(b"\x03\x00\x00\x00\xff\xd8\x00")
+
+
 def test_json_requests_hold_the_same_numbers() -> None:
     made = maker({"ids": (5, 11)}).make(1)[0]
     (tensor, _) = json.loads(json_body(maker().model, made).content)["inputs"]

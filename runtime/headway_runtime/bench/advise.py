@@ -11,6 +11,7 @@ else.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from headway_api.podconfig import Advice
 from headway_api.units import format_duration
@@ -22,6 +23,7 @@ from headway_runtime.bench.costs import Costs
 WORTH = 1.10  # cost of a row over that of the cheapest: less is not worth a larger batch
 BUSY = 0.8  # share of the time in which runs are under way
 QUIET = 0.5
+DOUBTFUL = 1.5  # cost of a row over that in smaller runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,18 @@ def advise(costs: Costs, load: Load, now: Setting) -> Advised:
         changes_knobs=(max_batch, format_duration(max_wait)) != (now.max_batch, format_duration(now.max_wait)),
         changes_buckets=bool(buckets) and buckets != costs.buckets(),
     )
+
+
+def doubtful(candidates: Sequence[Candidate]) -> str | None:
+    """Why the curve cannot be true: rows that are much dearer together than alone were timed beside something else."""
+    for fewer, more in pairwise(candidates):
+        if more.cost > DOUBTFUL * fewer.cost:
+            return (
+                f"a run of {more.max_batch} rows took {more.run / fewer.run:.1f} times as long as one of "
+                f"{fewer.max_batch} while the pod warmed: something else had the processors then. Do not trust the "
+                "advice; start the pod again when they are free"
+            )
+    return None
 
 
 def mean_run(costs: Costs, load: Load, rows: int) -> float:
@@ -181,7 +195,11 @@ def _buckets(costs: Costs, load: Load, max_batch: int) -> tuple[dict[str, tuple[
             chosen[name] = _batch_sizes(max_batch, warmed=sizes[-1], rows=max(each.get(name, 1) for each in load.sizes))
             continue
         observed = [request[name] for request in load.sizes if name in request]
-        chosen[name] = choose(observed) if observed else sizes
+        if not observed:
+            chosen[name] = sizes
+            told.append(f"{name} as now: a step before the program makes it, and its costs count at the largest")
+            continue
+        chosen[name] = choose(observed)
         told.append(
             f"{name} as requests have it ({min(observed)} to {max(observed)}, padded {_waste(observed, chosen[name])})"
         )

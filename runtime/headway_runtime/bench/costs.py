@@ -70,8 +70,11 @@ class Costs:
         return cls(tuple(sorted(curves, key=lambda curve: curve.cells)), batch, others, model)
 
     def seconds(self, rows: int, sizes: Sizes) -> float:
-        """A run of `rows` rows of these sizes, as the pod's policy expects it."""
-        return self.model(rows, tuple(sizes[name] for name in self.others))
+        """A run of `rows` rows of these sizes, as the pod's policy expects it. A size that is not known, because a step
+        before the program makes it, counts as the largest.
+        """
+        largest = (axis[-1] for axis in self.model.axes[1:])
+        return self.model(rows, tuple(sizes.get(name, most) for name, most in zip(self.others, largest, strict=True)))
 
     def buckets(self) -> dict[str, tuple[int, ...]]:
         """The sizes of each dimension that were measured."""

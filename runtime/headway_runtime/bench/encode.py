@@ -1,5 +1,6 @@
 """Requests of the Open Inference Protocol v2 as bytes on the wire, made once, sent often."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ def json_body(model: ModelInfo, request: Request) -> Body:
         if tensor.datatype in ("FP16", "BF16"):
             raise BenchError(f"input {tensor.name} is {tensor.datatype}, which JSON cannot carry; use --binary")
         array = np.ascontiguousarray(request.arrays[tensor.name]).reshape(-1)
-        data = [str(text) for text in array] if tensor.datatype == "BYTES" else array
+        data = [_as_json(item) for item in array] if tensor.datatype == "BYTES" else array
         shape = list(request.arrays[tensor.name].shape)
         inputs.append({"name": tensor.name, "datatype": tensor.datatype, "shape": shape, "data": data})
     content = orjson.dumps({"inputs": inputs}, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -68,7 +69,12 @@ def http_requests(
     return [http_request(host, path, body(model, request), extra) for request in requests]
 
 
+def _as_json(item: object) -> str:
+    """A text as it is, bytes in base64."""
+    return base64.b64encode(item).decode() if isinstance(item, bytes) else str(item)
+
+
 def _text_bytes(array: Array) -> bytes:
     """Each element with its length in four bytes before it, little-endian."""
-    texts = [str(text).encode() for text in array.reshape(-1)]
+    texts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
     return b"".join(len(text).to_bytes(4, "little") + text for text in texts)

@@ -24,6 +24,7 @@ TYPES: dict[str, type[np.generic]] = {
     "FP64": np.float64,
 }
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "pack")
+TEXT = Distribution(3, 60, 15)  # words of a text, where nothing else is said
 TRIED = (999, 99, 9, 1, 0)
 
 
@@ -49,7 +50,13 @@ class Maker:
         made = []
         for _ in range(count):
             sizes = {name: self.sizes[name].draw(random_) for name in self.model.dimensions}
-            made.append(self._request(sizes, lambda tensor, shape: self._values(tensor, shape, generator)))
+
+            def values(tensor: TensorInfo, shape: tuple[int, ...]) -> Array:
+                if tensor.datatype == "BYTES":
+                    return self._texts(tensor, shape, random_)
+                return self._values(tensor, shape, generator)
+
+            made.append(self._request(sizes, values))
         return made
 
     def smallest(self) -> Request:
@@ -66,11 +73,13 @@ class Maker:
     def _request(self, sizes: dict[str, int], values: Callable[[TensorInfo, tuple[int, ...]], Array]) -> Request:
         return Request({t.name: values(t, t.shape(sizes)) for t in self.model.inputs}, sizes)
 
+    def _texts(self, tensor: TensorInfo, shape: tuple[int, ...], random_: random.Random) -> Array:
+        words = self.sizes.get(words_of(tensor), TEXT)
+        texts = [" ".join(random_.choices(WORDS, k=words.draw(random_))) for _ in range(int(np.prod(shape)))]
+        return np.array(texts, dtype=object).reshape(shape)
+
     def _values(self, tensor: TensorInfo, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
         kind = tensor.datatype
-        if kind == "BYTES":
-            texts = [" ".join(generator.choice(WORDS, size=8)) for _ in range(int(np.prod(shape)))]
-            return np.array(texts, dtype=object).reshape(shape)
         if kind == "BF16":
             halves: Array = generator.standard_normal(shape, dtype=np.float32).view(np.uint32) >> 16
             return halves.astype(np.uint16)
@@ -80,6 +89,11 @@ class Maker:
         if kind == "BOOL":
             return np.ones(shape, dtype=np.bool_)
         return generator.standard_normal(shape).astype(TYPES[kind])
+
+
+def words_of(tensor: TensorInfo) -> str:
+    """The name under which the words of a text are a size."""
+    return f"{tensor.name}.words"
 
 
 def find_ranges(maker: Maker, works: Callable[[Request], bool]) -> Maker:
@@ -127,6 +141,8 @@ def _checked(file: Path, request: Arrays, inputs: Sequence[TensorInfo]) -> Reque
     arrays: Arrays = {}
     for tensor in inputs:
         array = request[tensor.name]
+        if tensor.datatype == "BYTES" and array.dtype == np.uint8:  # a file, such as an image
+            array = np.array([array.tobytes()], dtype=object)
         if array.ndim != len(tensor.axes):
             raise BenchError(f"--samples {file}: {tensor.name} has {array.ndim} axes; the model's has {tensor.axes}")
         sizes |= {a: n for a, n in zip(tensor.axes, array.shape, strict=True) if isinstance(a, str)}

@@ -67,6 +67,8 @@ def with_inspection(model: ModelInfo, program: Mapping[str, Any]) -> ModelInfo:
     Raises BenchError for an axis whose size is computed from a dimension: such inputs cannot be made up.
     """
     shapes = {tensor["name"]: tensor["shape"] for tensor in program["inputs"]}
+    if any(tensor.name not in shapes for tensor in model.inputs):
+        return model  # a step before the program takes other inputs
     inputs = []
     for tensor in model.inputs:
         axes = tuple(int(text) if text.isdigit() else text for text in shapes[tensor.name])

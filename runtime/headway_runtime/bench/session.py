@@ -10,12 +10,12 @@ from headway_api.podconfig import Report
 from headway_api.units import format_duration, parse_duration
 
 from headway_runtime.bench import load
-from headway_runtime.bench.advise import Load, Setting, advise
+from headway_runtime.bench.advise import Load, Setting, advise, doubtful
 from headway_runtime.bench.costs import Costs
 from headway_runtime.bench.encode import binary_body, http_requests, json_body
 from headway_runtime.bench.errors import BenchError
 from headway_runtime.bench.fetch import exchange
-from headway_runtime.bench.inputs import Maker, Request, find_ranges, read_samples
+from headway_runtime.bench.inputs import TEXT, Maker, Request, find_ranges, read_samples, words_of
 from headway_runtime.bench.model import largest_sizes
 from headway_runtime.bench.results import Measurement, Results, TargetRate
 from headway_runtime.bench.samples import Samples
@@ -86,17 +86,22 @@ class Session:
             requests = read_samples(plan.samples, model)
         else:
             known = self._costs.buckets() if self._costs else {}
-            unknown = plan.sizes.keys() - set(model.dimensions)
+            words = [words_of(tensor) for tensor in model.inputs if tensor.datatype == "BYTES"]
+            unknown = plan.sizes.keys() - {*model.dimensions, *words}
             if unknown:
-                have = ", ".join(model.dimensions) or "none"
+                have = ", ".join([*model.dimensions, *words]) or "none"
                 raise BenchError(f"--sizes {min(unknown)}: the model's dimensions are {have}")
-            sizes = {**default_sizes(largest_sizes(model, known), model.batch), **plan.sizes}
+            sizes = {
+                **dict.fromkeys(words, TEXT),
+                **default_sizes(largest_sizes(model, known), model.batch),
+                **plan.sizes,
+            }
             maker = find_ranges(Maker(model, sizes, ranges), self._works)
             ranges, requests = dict(maker.ranges), maker.make(DISTINCT, plan.seed)
         self._results = Results(
             model=model.name,
             url=self._target.url,
-            sizes={name: str(sizes[name]) for name in model.dimensions if name in sizes},
+            sizes={name: str(size) for name, size in sizes.items()},
             ranges=ranges,
             binary=plan.binary,
             machine=_machine(),
@@ -169,6 +174,8 @@ class Session:
 
     def _warn(self) -> None:
         results = self._results
+        if results.advised is not None and (why := doubtful(results.advised.candidates)) is not None:
+            results.warnings.append(why)
         busiest = max(results.measurements, key=lambda each: each.client_share)
         if busiest.client_share > CLIENT_BUSY:
             results.warnings.append(
