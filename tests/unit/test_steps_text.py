@@ -76,6 +76,14 @@ def test_the_model_shows_texts_and_what_may_be_given_instead(serving: PodProcess
     assert [o["name"] for o in found["outputs"]] == ["embedding", "scores", "label", "score"]
 
 
+def test_an_answer_from_the_cache_is_the_same(serving: PodProcess) -> None:
+    serving.apply_knobs({"maxWait": "0ms", "cacheBytes": "1Mi"})
+    first, second = (ask(serving, texts("the hat", "red")) for _ in range(2))
+    serving.apply_knobs({"maxWait": "0ms"})
+    assert first.json() == second.json()
+    assert second.headers["x-headway-cache"] == "hit"
+
+
 def test_many_long_texts_go_to_the_crew_and_come_back_in_order(serving: PodProcess) -> None:
     many = [" ".join(["cat"] * (1 + row % 30)) for row in range(64)]
     found = outputs(ask(serving, texts(*many)))["embedding"]

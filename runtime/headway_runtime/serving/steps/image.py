@@ -80,7 +80,7 @@ class ImageStep:
             )
         if not arrays:
             return torch.zeros((0, *self._empty), dtype=self._dtype)
-        return torch.from_numpy(np.stack(arrays)).to(self._dtype)
+        return torch.from_numpy(arrays[0][None] if len(arrays) == 1 else np.stack(arrays)).to(self._dtype)
 
     def _work(self, payloads: Sequence[Encoded]) -> list[Array | RequestError]:
         found: list[Array | RequestError] = []
