@@ -15,7 +15,7 @@ from headway_runtime.serving.steps.lengths import Lengths
 from headway_runtime.serving.steps.pieces import divide
 from headway_runtime.serving.steps.tokens import Tokenizer
 from headway_runtime.serving.values import Call
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import Regex, models, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from tests.unit.pod_process import PodProcess, pod, tensor
@@ -164,6 +164,21 @@ def test_a_text_is_not_tokenized_on_the_event_loop_by_patterns_of_the_author(tmp
     made = Library.from_str(data.decode())
     made.pre_tokenizer = pre_tokenizers.Split(Regex(" "), "removed")
     assert not Tokenizer(made.to_str().encode()).linear
+
+
+def test_a_text_on_which_the_library_panics_fails_alone_and_others_go_on() -> None:
+    made = Library(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+$"), "removed")  # tried again and again, until it gives up
+    found = Tokenizer(made.to_str().encode())
+    sheet = Sheet()
+    crew: Crew[str, Any] = Crew("text", found.encode, hand, untimed, threads=1, most=9, bytes=999)
+    crew.submit(sheet.job("a" * 40 + "b", wanted=2))
+    crew.submit(sheet.job("good", wanted=2))
+    assert sheet.full.wait(30)
+    crew.stop()
+    failed, good = sorted(sheet.results, key=lambda result: not isinstance(result, RequestError))
+    assert "the step text failed on this request: PanicException" in str(failed)
+    assert good.ids == [0]
 
 
 def test_texts_are_cut_at_the_end_that_the_file_names(tmp_path: Path) -> None:
