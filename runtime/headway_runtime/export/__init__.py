@@ -7,8 +7,9 @@ The program itself is what ``torch.export.save`` writes; the rest is one JSON re
 Nothing is written before the file was inspected, prepared, loaded and run as a pod does, with the module's own answers.
 
 Read in this order: ``model`` (the whole path for a module), ``annotate`` (for a ``.pt2`` that exists), ``sizes``,
-``eager`` (what the module answers), ``facts`` (the record), ``proof`` (what a pod would say), ``rewrite`` (the zip),
-``errors`` (what torch says, in words that help); ``specs`` and ``source`` serve the command line.
+``eager`` (what the module answers), ``facts`` (the record), ``proof`` (what a pod would say), ``steps`` (a text or an
+image through all of them), ``rewrite`` (the zip), ``merge`` (programs of other files), ``errors`` (what torch says, in
+words that help); ``asked``, ``specs`` and ``source`` serve the command line.
 """
 
 from headway_runtime.export.annotate import annotate
