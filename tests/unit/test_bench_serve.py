@@ -38,7 +38,9 @@ def serving(artifact: Path, *options: str) -> Iterator["subprocess.Popen[str]"]:
         yield process
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            for child in children(process):  # the pod has a process group of its own
+                os.kill(child, signal.SIGKILL)
+            process.kill()
         process.wait()
         assert process.stderr is not None
         process.stderr.close()
