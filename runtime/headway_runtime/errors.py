@@ -8,7 +8,8 @@ ServeError
     ├── UnknownModelError        404  another model, or another revision, than this pod serves
     ├── TooLargeError            413  more bytes than this pod ever admits
     ├── UnsupportedEncodingError 415  a form of the request that this pod does not read
-    ├── QueueFullError           429  no room now; `retry_after` seconds; or none to read it (BodiesFullError)
+    ├── QueueFullError           429  no room now; `retry_after` seconds; or none to read it (BodiesFullError),
+    │                                it would come too late (OverloadedError)
     ├── ProgramFailedError       500  the program raised on this request alone; or its answer is not finite, and the
     │                                 user wants no such answer (NonFiniteError)
     ├── NotServingError          503  loading, warming, or ending: no model has seen the request
@@ -102,6 +103,12 @@ class QueueFullError(RequestError):
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Says when to come back."""
         return [(b"retry-after", str(self.retry_after).encode())]
+
+
+class OverloadedError(QueueFullError):
+    """What waits already would last beyond the request's deadline."""
+
+    kind = "overloaded"
 
 
 class ProgramFailedError(RequestError):

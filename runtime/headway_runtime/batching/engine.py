@@ -42,7 +42,7 @@ class Engine:
         `inline`: its runs are so quick that the event loop makes them (see `turns`), from which `submit` is called.
         """
         self.layout = layout
-        self._line = Line(limits, deliver, cost=cost)
+        self._line = Line(limits, deliver, cost=cost, instances=instances)
         assembly = assembly or Assembly(program, layout)
         self._runners = tuple(
             Runner(self._line, assembly, compute() if compute else _on_host(program), deliver) for _ in range(instances)

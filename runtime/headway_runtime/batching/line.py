@@ -12,10 +12,12 @@ while others wait wakes the next thread.
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from math import ceil
 
-from headway_runtime.batching.policy import Cost, Limits, Policy, Refusal, Ticket
+from headway_runtime.batching.pace import Pace
+from headway_runtime.batching.policy import Cost, Limits, Policy, Priority, Refusal, Ticket
 from headway_runtime.batching.work import Deliver, Outcome, Work
-from headway_runtime.errors import DeadlineExceededError, NotServingError, QueueFullError
+from headway_runtime.errors import DeadlineExceededError, NotServingError, OverloadedError, QueueFullError
 
 LONGEST_SLEEP = 60.0  # seconds
 
@@ -23,7 +25,7 @@ LONGEST_SLEEP = 60.0  # seconds
 class Line:
     """Safe to call from any thread."""
 
-    def __init__(self, limits: Limits, deliver: Deliver, *, cost: Cost | None = None) -> None:
+    def __init__(self, limits: Limits, deliver: Deliver, *, cost: Cost | None = None, instances: int = 1) -> None:
         self._policy = Policy(limits, cost)
         self._deliver = deliver
         self._works: dict[int, Work] = {}
@@ -31,7 +33,7 @@ class Line:
         self._asleep: list[_Sleeper] = []
         self._wake: float | None = None  # when a sleeper looks again
         self._stopping = False
-        self._run_seconds = 0.0  # a moving average
+        self._pace = Pace(instances)
 
     @property
     def rows(self) -> int:
@@ -46,10 +48,13 @@ class Line:
             self._rouse()
 
     def submit(self, works: Sequence[Work]) -> None:
-        """Put requests in line, all or none. Raises QueueFullError, or NotServingError once `stop` was called."""
+        """Put requests in line, all or none. Raises QueueFullError, OverloadedError, or NotServingError once `stop` was
+        called.
+        """
         with self._lock:
             if self._stopping:
                 raise NotServingError("the pod is ending; send the request again")
+            self._expect_in_time(works[0].ticket)
             for work in works:
                 refused = self._policy.admit(work.ticket)
                 if refused is not None:
@@ -88,9 +93,9 @@ class Line:
         if left:
             self._deliver(left, None)
 
-    def ran(self, seconds: float) -> None:
-        """How long a run took: it tells those who are refused when to come back."""
-        self._run_seconds += 0.1 * (seconds - self._run_seconds)
+    def ran(self, seconds: float, rows: int) -> None:
+        """How long a run took: it tells who comes in vain, and when to come back."""
+        self._pace.ran(seconds, rows)
 
     def take(self) -> list[Work]:
         """Wait for the next run; empty when it is time to end."""
@@ -180,13 +185,29 @@ class Line:
             self._policy.cancel(number)
             self._works.pop(number, None)
 
+    def _expect_in_time(self, ticket: Ticket) -> None:
+        """Raise OverloadedError when what waits already would last beyond the request's deadline. A preferred request
+        does not wait for all of it.
+        """
+        wait = self._pace.until_run(self._policy.rows)
+        if ticket.arrived < ticket.deadline < ticket.arrived + wait and ticket.priority is not Priority.HIGH:
+            allowed = ticket.deadline - ticket.arrived
+            raise OverloadedError(
+                f"this pod would need {wait:.2g} s for what waits already, and the request has {allowed:.2g} s left "
+                f"(spec.batching.queue.timeout, or its own deadline); try again in {_whole(wait)} s",
+                retry_after=_whole(wait),
+            )
+
     def _full(self, refused: Refusal) -> QueueFullError:
         limits = self._policy.limits
-        runs = self._policy.rows / limits.max_batch + 1
-        seconds = max(1, round(runs * self._run_seconds + 0.5))
+        seconds = _whole(self._pace.until_run(self._policy.rows))
         limit, field = (limits.capacity, "capacity") if refused is Refusal.ROWS else (limits.bytes, "bytes")
         message = f"the queue of this pod is full: at most {limit} {refused} wait (spec.batching.queue.{field})"
         return QueueFullError(f"{message}; try again in {seconds} s", retry_after=seconds)
+
+
+def _whole(seconds: float) -> int:
+    return max(1, ceil(seconds))
 
 
 class _Sleeper:

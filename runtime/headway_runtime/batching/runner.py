@@ -79,11 +79,12 @@ class Runner:
         tally = _Tally(time.monotonic(), joint)
         self._attempt(works, joint, tally)
         seconds = time.monotonic() - tally.began
-        self._line.ran(seconds)
+        rows = sum([work.rows for work in works])
+        self._line.ran(seconds, rows)
         record = RunRecord(
             dict(joint.sizes),
             len(works),
-            sum([work.rows for work in works]),
+            rows,
             seconds,
             real_cells=joint.real,
             run_cells=joint.run,
