@@ -222,7 +222,7 @@ class PaddingReport(WireModel):
 
 
 class Advice(StrEnum):
-    """What the load of the last minutes says of the knobs."""
+    """What the latest minutes of load say of the knobs."""
 
     UNDER_BATCHED = "UnderBatched"
     BALANCED = "Balanced"
@@ -252,7 +252,7 @@ class Report(WireModel):
     parity: ParityReport | None = None  # None: the artifact carries no golden answers, or they were not run yet
     buckets: BucketReport = BucketReport()
     padding: list[PaddingReport] = []
-    recommendation: Recommendation | None = None  # None: too few requests in the last minutes to say anything
+    recommendation: Recommendation | None = None  # None: too few requests to say anything
     knobs: KnobsReport = KnobsReport()
     failure: Termination | None = None
     signature: str | None = None  # hash of the names, datatypes and shapes of inputs and outputs

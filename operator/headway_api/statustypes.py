@@ -90,7 +90,7 @@ class RolloutStatus(StatusModel):
 
 
 class RecommendationStatus(StatusModel):
-    """What the load of the last minutes says of the knobs. Advice: nothing changes by itself."""
+    """What the latest minutes of load say of the knobs. Advice: nothing changes by itself."""
 
     reason: str | None = Field(
         default=None,
@@ -144,7 +144,9 @@ class Status(StatusModel):
     knobs: KnobsStatus | None = Field(default=None, description="The hot fields: what was asked, and who obeys.")
     rollout: RolloutStatus | None = Field(default=None, description="The change that is under way, or was given up.")
     recommendation: RecommendationStatus | None = Field(
-        default=None, description="What the load of the last minutes says of the knobs of the stable version."
+        default=None,
+        description="What the latest minutes of load say of the knobs of the stable version. "
+        "It stays until there is another.",
     )
     last_failure: FailureStatus | None = Field(default=None, description="The newest failure of a pod.")
     conditions: list[Condition] | None = Field(

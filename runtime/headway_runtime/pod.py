@@ -216,7 +216,7 @@ class Pod:
         if self.watch is None or self.settings is None:
             return None
         settings = self.settings
-        return self.watch.recommendation(settings.limits, settings.latency_target, time.monotonic())
+        return self.watch.recommendation(settings.limits, settings.latency_target)
 
     def _apply(self, text: str, name: str | None) -> None:
         """Obey a knobs file from the next run on, and acknowledge it; a bad one changes nothing."""

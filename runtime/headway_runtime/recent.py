@@ -1,6 +1,7 @@
 """The load of the last minutes, in a ring of short cells: what `advice` looks at. No clock: time is passed in.
 
-Fed once for each run and each refusal, on the event loop.
+Fed once for each run and each refusal, on the event loop. The minutes end with the latest of them: a pod that nobody
+asks any more goes on to say what its latest load said, so that silence is no news.
 """
 
 from collections import Counter, deque
@@ -39,6 +40,7 @@ class Recent:
     def __init__(self, batch: str | None, padded: Sequence[str], *, began: float) -> None:
         self._padded = tuple(padded)
         self._cells: deque[_Cell] = deque([_Cell(began)], maxlen=CELLS)
+        self._latest = began
 
     def ran(self, record: RunRecord, waits: Sequence[float], now: float) -> None:
         """A run ended at `now`; `waits` are the seconds that its answered requests had waited."""
@@ -57,16 +59,13 @@ class Recent:
         """A request was turned away because the line was full, or ran out of time in it."""
         self._cell(now).rejected += 1
 
-    def window(
-        self, now: float, *, limits: Limits, batches: Sequence[int], instances: int, cost: Cost | None
-    ) -> Window:
+    def window(self, *, limits: Limits, batches: Sequence[int], instances: int, cost: Cost | None) -> Window:
         """All that is remembered. `batches` are the warmed numbers of rows."""
-        self._cell(now)
         cells = self._cells
         rows = sum(cell.rows for cell in cells)
         totals = [sum(column) for column in zip(*(cell.weighted for cell in cells if cell.weighted), strict=True)]
         return Window(
-            seconds=now - cells[0].began,
+            seconds=self._latest - cells[0].began,
             instances=instances,
             requests=sum(cell.requests for cell in cells),
             rejected=sum(cell.rejected for cell in cells),
@@ -82,6 +81,7 @@ class Recent:
         )
 
     def _cell(self, now: float) -> _Cell:
+        self._latest = now
         newest = self._cells[-1]
         if now - newest.began < CELL_SECONDS:
             return newest

@@ -52,10 +52,10 @@ class Watch:
         """A request found no room in line, or ran out of time there."""
         self._recent.refused(now)
 
-    def recommendation(self, limits: Limits, target: float | None, now: float) -> Recommendation | None:
+    def recommendation(self, limits: Limits, target: float | None) -> Recommendation | None:
         """What to set, and why; None when too little was seen. `target` is the latency target (seconds), if there is
         one: no run beyond it is advised.
         """
         cost = self.cost if self.cost is None or target is None else Within(self.cost, target)
-        window = self._recent.window(now, limits=limits, batches=self._batches, instances=self._instances, cost=cost)
+        window = self._recent.window(limits=limits, batches=self._batches, instances=self._instances, cost=cost)
         return recommend(window)

@@ -19,7 +19,7 @@ from tests.e2e.operator_metrics import sample
 from tests.e2e.traffic import Traffic, burst, request_body
 
 MODEL = "sentences"
-QUIET_SECONDS = 20  # longer than the routers keep a cluster that nobody uses any more
+QUIET_SECONDS = 65  # longer than the routers keep a cluster that nobody uses, and than the operator leaves pods alone
 SENTENCES = (
     "A man is playing a guitar on stage.",
     "Someone performs music with an instrument.",

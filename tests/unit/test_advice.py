@@ -100,8 +100,8 @@ def record(rows: int, length: int = 10, seconds: float = 0.01) -> RunRecord:
     return RunRecord({"batch": rows, "sequence": length}, rows, rows, seconds)
 
 
-def looked_at(recent: Recent, now: float) -> Window:
-    return recent.window(now, limits=Limits(8, 0, 64, 100), batches=(1, 8), instances=1, cost=affine)
+def looked_at(recent: Recent) -> Window:
+    return recent.window(limits=Limits(8, 0, 64, 100), batches=(1, 8), instances=1, cost=affine)
 
 
 def test_the_last_minutes_are_remembered_and_no_more() -> None:
@@ -109,23 +109,28 @@ def test_the_last_minutes_are_remembered_and_no_more() -> None:
     recent.ran(record(2), [0.001, 0.002], 101.0)
     recent.ran(record(6, length=30), [0.003] * 6, 102.0)
     recent.refused(115.0)
-    seen = looked_at(recent, 120.0)
-    assert (seen.seconds, seen.requests, seen.rejected) == (20, 8, 1)
+    seen = looked_at(recent)
+    assert (seen.seconds, seen.requests, seen.rejected) == (15, 8, 1)
     assert seen.busy == pytest.approx(0.02)
     assert dict(seen.runs) == {2: 1, 6: 1}
     assert seen.sizes == (25,)
     assert seen.queue_p50 == pytest.approx(0.003, rel=0.06)
     assert seen.request_p99 == pytest.approx(0.013, rel=0.06)
-    later = looked_at(recent, 101.0 + CELLS * CELL_SECONDS)
-    assert (later.requests, later.rejected) == (0, 1)
+    recent.refused(101.0 + CELLS * CELL_SECONDS)
+    later = looked_at(recent)
+    assert (later.requests, later.rejected) == (0, 2)
     assert later.seconds <= CELLS * CELL_SECONDS
 
 
-def test_a_long_silence_leaves_an_empty_window_of_full_length() -> None:
+def test_silence_is_no_news_and_ends_with_the_next_request() -> None:
     recent = Recent(None, (), began=0.0)
-    recent.ran(RunRecord({}, 1, 1, 0.1), [0.0], 1.0)
-    seen = looked_at(recent, 1e6)
-    assert seen.count == 0
+    for second in range(100):
+        recent.ran(RunRecord({}, 1, 1, 0.1), [0.0], float(second))
+    before = looked_at(recent)
+    assert recommend(before) == recommend(looked_at(recent))
+    recent.ran(RunRecord({}, 1, 1, 0.1), [0.0], 1e6)
+    seen = looked_at(recent)
+    assert seen.count == 1
     assert (CELLS - 1) * CELL_SECONDS <= seen.seconds <= CELLS * CELL_SECONDS
     assert recommend(seen) is None
 
@@ -133,6 +138,6 @@ def test_a_long_silence_leaves_an_empty_window_of_full_length() -> None:
 def test_times_beyond_the_scale_are_kept_at_its_ends() -> None:
     recent = Recent(None, (), began=0.0)
     recent.ran(RunRecord({}, 2, 2, 1e-9), [0.0, 0.0], 1.0)
-    assert looked_at(recent, 2.0).queue_p99 == pytest.approx(1e-5, rel=0.06)
+    assert looked_at(recent).queue_p99 == pytest.approx(1e-5, rel=0.06)
     recent.ran(RunRecord({}, 2, 2, 1e6), [1e6] * 1000, 1.0)
-    assert looked_at(recent, 2.0).queue_p99 > 90
+    assert looked_at(recent).queue_p99 > 90

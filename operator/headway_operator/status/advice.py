@@ -1,4 +1,4 @@
-"""`status.recommendation`: what the load of the last minutes says of the knobs, by the pods that serve.
+"""`status.recommendation`: what the latest minutes of load say of the knobs, by the pods that serve.
 
 Advice changes nothing by itself, and is written again only when it is another advice: its figures move all the time.
 """
@@ -14,12 +14,12 @@ LONGEST_WORDS = 500  # characters of a pod's own words
 
 
 def recommendation(view: View) -> Object | None:
-    """What most pods of the stable version say; as before while it is the same advice, or while none is known."""
+    """What most pods of the stable version say; as before while it is the same advice, or while they say nothing."""
     before: Object | None = view.before.get("recommendation")
     pods = [pod for pod in view.pods(view.stable) if pod.ready]
     said = [pod.report.recommendation for pod in pods if pod.report and pod.report.recommendation]
     if not said:
-        return before if any(pod.report is None for pod in pods) else None
+        return before
     votes = Counter(map(_advice, said))
     chosen = max(said, key=lambda each: (votes[_advice(each)], each.message))
     if before is not None and _advice(chosen) == tuple(before.get(key) for key in ("reason", "maxBatch", "maxWait")):
