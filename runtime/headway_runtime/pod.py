@@ -26,7 +26,7 @@ from headway_api.podconfig import (
 from headway_runtime import knobs
 from headway_runtime.batching.engine import Outcome, RunRecord
 from headway_runtime.drift import Drift
-from headway_runtime.errors import DeadlineExceededError, NotServingError, QueueFullError
+from headway_runtime.errors import DeadlineExceededError, NotServingError, OverloadedError, QueueFullError
 from headway_runtime.logs import log
 from headway_runtime.metrics import Metrics
 from headway_runtime.model import Model
@@ -38,8 +38,8 @@ __all__ = ["LONGEST_STEP", "Model", "Pod"]
 
 RECENT_SECONDS = 60.0
 LONGEST_STEP = 600.0  # seconds: a bucket or a trial before the pod is ready that takes longer has failed
-_OVERLOAD = frozenset({QueueFullError.kind, DeadlineExceededError.kind})
-STUCK_SECONDS = 120.0  # no run takes this long and 20 times its bucket's measured cost, unless the device hangs
+_OVERLOAD = frozenset({QueueFullError.kind, OverloadedError.kind, DeadlineExceededError.kind})
+STUCK_SECONDS = 30.0  # no run takes this long and 20 times its bucket's measured cost, unless the device hangs
 
 
 class Pod:
