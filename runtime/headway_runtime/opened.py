@@ -30,7 +30,7 @@ from headway_runtime.proof.rows import independent_rows
 from headway_runtime.proof.samples import gather, realistic
 from headway_runtime.proof.trial import Request
 from headway_runtime.serving.intake import Intake
-from headway_runtime.warmup import refusal, warm
+from headway_runtime.warmup import refusal, threads_restored, warm
 
 Read = tuple[str, dict[str, Any]]
 """Name and content of a prepared document."""
@@ -58,6 +58,7 @@ def open_program(config: ColdConfig, directory: Path, name: str | None, *, own: 
     return Opened(found, document, _program(config, directory, (found, document), "cpu", own=own), directory, own)
 
 
+@threads_restored()
 def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Callable[..., None]) -> Model:
     """Hold the program against the memory that is there, warm every bucket, try what may share a run, run the golden
     samples. Raises FatalError.

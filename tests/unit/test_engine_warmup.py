@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from headway_api.podconfig import BucketCost, Termination
-from headway_runtime import life
+from headway_runtime import life, warmup
+from headway_runtime.batching.line import Line
+from headway_runtime.batching.policy import Limits
+from headway_runtime.batching.runner import Runner
 from headway_runtime.buckets import resolve_buckets
 from headway_runtime.errors import FatalError
 from headway_runtime.metrics import Metrics
@@ -100,3 +103,27 @@ def test_the_page_says_the_same_limits() -> None:
     page = " ".join((ROOT / "docs/batching.md").read_text().split())
     assert LONGEST_STEP == 600
     assert "more than ten minutes to warm" in page
+
+
+def test_several_compute_threads_are_kept_for_a_short_run_only_where_they_halve_its_time(
+    encoder: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def threads_after(seconds: dict[int, float]) -> tuple[int, float]:
+        monkeypatch.setattr(warmup, "_timed", lambda program, inputs: seconds[torch.get_num_threads()])
+        costs: list[BucketCost] = []
+        with warmup.threads_restored():
+            torch.set_num_threads(4)
+            warm(encoder, resolve_buckets(encoder, {"batch": [1, 2], "sequence": [4]}), costs.append)
+            runner = Runner(Line(Limits(1, 0.0, 1, 1), lambda o, r: None), None, None, lambda o, r: None)  # type: ignore[arg-type]
+            found = torch.get_num_threads()
+        torch.set_num_threads(before)
+        runner.enter()
+        assert torch.get_num_threads() == found
+        return found, costs[0].seconds
+
+    with warmup.threads_restored():
+        before = torch.get_num_threads()
+        assert threads_after({4: 0.0004, 1: 0.0002}) == (1, 0.0002)
+        assert threads_after({4: 0.0003, 1: 0.0004}) == (1, 0.0004)
+        assert threads_after({4: 0.0001, 1: 0.0004}) == (4, 0.0001)
+        assert threads_after({4: 0.003, 1: 0.004}) == (4, 0.003)

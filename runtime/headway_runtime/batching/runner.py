@@ -40,7 +40,7 @@ class _Tally:
 
 
 class Runner:
-    """`reject_non_finite` may be changed at any time."""
+    """`reject_non_finite` may be changed at any time. It computes with as many threads as the thread that made it."""
 
     def __init__(self, line: Line, assembly: Assembly, compute: Compute, deliver: Deliver) -> None:
         self.reject_non_finite = False
@@ -49,15 +49,20 @@ class Runner:
         self._compute = compute
         self._deliver = deliver
         self._running_since: float | None = None
+        self._threads = torch.get_num_threads()
 
     def busy_for(self) -> float:
         """Seconds the current call of the program has taken so far; 0 between runs."""
         since = self._running_since
         return 0.0 if since is None else time.monotonic() - since
 
+    def enter(self) -> None:
+        """The calling thread makes the runs from now on: OpenMP and MKL have a number of threads for each that calls."""
+        torch.set_num_threads(self._threads)
+
     def run(self) -> None:
         """The thread's life: returns once the line was stopped. However it ends, what it took is answered."""
-        torch.set_num_threads(torch.get_num_threads())  # MKL has a number for each thread, OpenMP's is the process's
+        self.enter()
         with torch.inference_mode():
             while works := self._line.take():
                 self.once(works)

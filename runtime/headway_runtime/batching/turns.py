@@ -32,6 +32,7 @@ class Turns:
         self._line = line
         self._runner = runner
         self._give_up = give_up
+        self._entered = False
         self._over = False
         self._due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -49,6 +50,9 @@ class Turns:
             self._timer = None
         if self._over:
             return
+        if not self._entered:
+            self._entered = True
+            self._runner.enter()
         works, wake = self._line.poll()
         if works:
             began = time.monotonic()
