@@ -52,6 +52,14 @@ class UnmaskedMean(Attended):
         return self.attended(ids, mask).mean(1)
 
 
+class UnmaskedLogits(Attended):
+    """One class is never to be chosen: beside its number every other is small."""
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        never = torch.tensor([torch.finfo(torch.float32).min / 4, *[0.0] * 7])
+        return self.attended(ids, mask).mean(1) + never
+
+
 class UnmaskedMax(Attended):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return self.attended(ids, mask).amax(1)
@@ -181,8 +189,11 @@ def test_a_model_that_heeds_its_mask_is_padded(module: type[nn.Module], examples
     assert ("the example inputs" if examples else "made-up inputs") in report.message
 
 
+WRONG = [UnmaskedMean, UnmaskedLogits, UnmaskedMax, UnmaskedAttention, Last, SoftmaxOverTime, Convolved]
+
+
 @pytest.mark.parametrize("examples", [True, False])
-@pytest.mark.parametrize("module", [UnmaskedMean, UnmaskedMax, UnmaskedAttention, Last, SoftmaxOverTime, Convolved])
+@pytest.mark.parametrize("module", WRONG)
 def test_a_model_that_does_not_heed_its_mask_is_caught(module: type[nn.Module], examples: bool, tmp_path: Path) -> None:
     layout, report = tried(module(), TEXT, tmp_path, examples=examples)
     assert report.verdict is Verdict.FAILED, report.message

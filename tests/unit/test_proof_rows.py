@@ -87,6 +87,13 @@ class Misread(nn.Module):
         return torch.gather(x.T.flatten(), 0, torch.arange(x.numel())).view(x.shape) * 2
 
 
+class Distant(nn.Module):
+    """Takes the rows for points in time, and adds the one five before it: two rows show nothing of it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + nn.functional.pad(x, (0, 0, 5, 0))[:-5]
+
+
 class Convolved(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +131,7 @@ def loaded(module: nn.Module, folder: Path, *, dtype: torch.dtype, words: Any = 
     return pod
 
 
-@pytest.mark.parametrize("module", [Centred, Turned, Sorted, Chosen, Scaled])
+@pytest.mark.parametrize("module", [Centred, Turned, Sorted, Chosen, Scaled, Distant])
 def test_a_program_that_mixes_rows_runs_one_request_at_a_time(module: type[nn.Module], tmp_path: Path) -> None:
     refuses_to_batch(loaded(module(), tmp_path, dtype=torch.float32))
 

@@ -2,7 +2,9 @@
 
 The noise is what the program's answers to a row differ by when nothing but the number of rows of the run changes: other
 kernels, other orders of summation. It may be nought, while a longer run rounds all the same: below the floor of the
-element type, relative to the largest value of the output, every difference is rounding. Pure: tensors in, numbers out.
+element type, relative to the largest value of the output, every difference is rounding. An output may hold numbers that
+stand for "never", such as -1e30: beside them everything would be rounding, so they are held to themselves only. Pure:
+tensors in, numbers out.
 """
 
 import math
@@ -18,6 +20,8 @@ APART = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 4e-2, torch.bf
 """Relative: further apart than any rounding."""
 LOUDEST = 100
 """Times the floor: with more noise than that, agreement would say nothing."""
+BEYOND = 1000
+"""Times all usual numbers of an output: from there on a number stands for something, and measures nothing."""
 
 
 @dataclass(slots=True)
@@ -54,6 +58,8 @@ def difference(one: torch.Tensor, other: torch.Tensor) -> float:
         return float((one != other).sum())
     here, there = one.double(), other.double()
     same = (here == there) | (here.isnan() & there.isnan())
+    beyond = here.isfinite() & (here.abs() > largest(one))
+    same |= beyond & ((here - there).abs() <= FLOOR[one.dtype] * here.abs())
     return float(torch.where(same, 0.0, (here - there).abs()).nan_to_num(nan=math.inf).max())
 
 
@@ -63,7 +69,18 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def largest(tensor: torch.Tensor) -> float:
-    """The largest finite absolute value; 0 of whole numbers, which have no rounding."""
-    if not tensor.dtype.is_floating_point or tensor.numel() == 0:
+    """The largest usual absolute value: finite, and not `BEYOND` times the next smaller one, unless three quarters are.
+    0 of whole numbers, which have no rounding.
+    """
+    if not tensor.dtype.is_floating_point:
         return 0.0
-    return float(tensor.double().abs().nan_to_num(nan=0.0, posinf=0.0).max())
+    values = tensor.double().abs().flatten()
+    values = values[values.isfinite() & (values > 0)]
+    if not values.numel():
+        return 0.0
+    most, quarter = float(values.max()), float(values.kthvalue(-(-values.numel() // 4)).values)
+    if most <= BEYOND * quarter:
+        return most
+    rising = values[values >= quarter].sort().values
+    leaps = torch.nonzero(rising[1:] > BEYOND * rising[:-1])
+    return float(rising[leaps[0]]) if leaps.numel() else most

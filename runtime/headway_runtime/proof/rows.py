@@ -3,8 +3,9 @@ clients.
 
 My row is run among copies of itself, and again among quite different companions, in batches of the same size: the same
 kernels then compute it, and its answer must stay the same. And it is run alone: how many rows there are must not matter
-beyond rounding. A program that fails (it subtracts the mean over the batch, sorts it, turns it round, or divides by its
-size) runs one request at a time. It is a trial by samples, not a proof.
+beyond rounding. Most is tried in the smallest batch; in the largest one, whether a row depends on one that is far away.
+A program that fails (it subtracts the mean over the batch, sorts it, turns it round, or divides by its size) runs one
+request at a time. It is a trial by samples, not a proof.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,6 +60,10 @@ def independent_rows(program: Program, layout: Layout, buckets: Buckets, materia
         odd, what = _dependent_of_real_rows(Runs(program, layout, inf), sizes, source)
         if odd is not None:
             return _apart(layout, program.outputs[odd].name, what)
+    for source in material.sources():
+        odd = _dependent_on_the_distant(Runs(program, layout, inf), _smallest(layout, buckets, largest=True), source)
+        if odd is not None:
+            return _apart(layout, program.outputs[odd].name, "the other rows of its batch")
     return layout
 
 
@@ -90,6 +95,27 @@ def _dependent_of_real_rows(runs: Runs, sizes: Sizes, material: Material) -> tup
     if changed and None not in changed:  # one row alone may flip by rounding
         return changed[0], "how many rows there are"
     return None, ""
+
+
+def _dependent_on_the_distant(runs: Runs, sizes: Sizes | None, material: Material) -> int | None:
+    """Position of an output of which the first row, the last or the one in the middle changes when all others do."""
+    if sizes is None or sizes[runs.batch] <= ROWS:  # those have been tried
+        return None
+    program, count = runs.program, sizes[runs.batch]
+    kept = (0, count // 2, count - 1)
+    rows = [Row(material.row({**sizes, runs.batch: 1}, number), sizes) for number in range(count)]
+    try:
+        expected = runs.together(rows, sizes, None)
+        for factor in factors(program):
+            turned = [strange(program, runs.layout, row, factor) for row in (*rows[1:], rows[0])]
+            joined = [rows[at] if at in kept else turned[at] for at in range(count)]
+            found = runs.together(joined, sizes, None)
+            for at in kept:
+                if (odd := _unlike(expected[at], found[at])) is not None:
+                    return odd
+    except Exception as error:
+        log("companions_refused", error_type=type(error).__name__)
+    return None
 
 
 def _unlike(expected: Answers, found: Answers) -> int | None:
@@ -136,14 +162,16 @@ def _answers(program: Program, inputs: Sequence[torch.Tensor]) -> tuple[torch.Te
         return None
 
 
-def _smallest(layout: Layout, buckets: Buckets) -> Sizes | None:
-    """The cheapest warmed combination in which a row has companions, and in which the other sizes are above 1 and not
-    the batch's, if there is one: a program that mistakes one axis for another is right at 1.
+def _smallest(layout: Layout, buckets: Buckets, *, largest: bool = False) -> Sizes | None:
+    """The cheapest warmed combination in which a row has companions (``largest``: as many as ever), and in which the
+    other sizes are above 1 and not the batch's, if there is one: a program that mistakes one axis for another is right
+    at 1.
     """
     batch = layout.batch
     if batch is None:
         return None
-    fitting = [sizes for sizes in buckets.combinations if sizes[batch] >= max(2, layout.fewest)]
+    fewest = buckets.largest(batch) if largest else layout.fewest
+    fitting = [sizes for sizes in buckets.combinations if sizes[batch] >= max(2, fewest)]
 
     def key(sizes: Sizes) -> tuple[int, int, int]:
         others = [size for name, size in sizes.items() if name != batch]
