@@ -42,6 +42,12 @@ class Transport(asyncio.Transport):
 
     abort = close
 
+    def pause_reading(self) -> None:
+        """What was read waits."""
+
+    def resume_reading(self) -> None:
+        """It was taken."""
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Nothing waits."""
 

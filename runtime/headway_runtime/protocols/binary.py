@@ -12,7 +12,7 @@ import torch
 
 from headway_runtime.errors import InvalidRequestError
 from headway_runtime.program.datatypes import BY_PROTOCOL
-from headway_runtime.protocols.tensors import NUMPY
+from headway_runtime.protocols.tensors import NUMPY, check_texts
 from headway_runtime.serving.values import BytesArray, Value
 
 _FORMS = {**NUMPY, "FP16": np.dtype(np.float16)}  # NumPy is quicker than torch; it has no BF16
@@ -59,6 +59,7 @@ def encode(value: Value) -> bytes:
 
 
 def _elements(name: str, count: int, body: bytes | bytearray, start: int, stop: int) -> tuple[bytes, ...]:
+    check_texts(name, count)
     if count * _LENGTH > stop - start:
         raise InvalidRequestError(f"input {name!r}: {stop - start} bytes are too few for {count} elements of BYTES")
     items: list[bytes] = []

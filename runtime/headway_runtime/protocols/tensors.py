@@ -33,6 +33,8 @@ _CODES |= {f"U{name}": code.upper() for name, code in _CODES.items() if name.sta
 
 PIECE = 2**15  # numbers that are written at once
 
+MAX_TEXTS = 2**18  # elements of BYTES: far more than a queue admits
+
 MAX_AXES = 32  # NumPy has 64; no program has more than 16
 
 _TYPES: dict[str, frozenset[type]] = {
@@ -113,6 +115,12 @@ def texts(name: str, shape: Sequence[int], data: object) -> tuple[bytes, ...]:
             f"input {name!r}: 'data' holds {len(items)} texts; shape {list(shape)} needs {math.prod(shape)}"
         )
     return items
+
+
+def check_texts(name: str, count: int) -> None:
+    """Each element of BYTES costs as much as a short request. Raises InvalidRequestError when they are too many."""
+    if count > MAX_TEXTS:
+        raise InvalidRequestError(f"input {name!r}: {count} elements of BYTES; at most {MAX_TEXTS} are read")
 
 
 def encode(array: Array) -> bytes:

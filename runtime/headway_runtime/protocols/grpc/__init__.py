@@ -5,7 +5,7 @@ protocol buffers. Nothing of gRPC's C core can run here: it makes its own socket
 may not (docs/decisions/0018-grpc-on-h2.md has why not `grpclib` either). `h2` does the framing.
 
     connection (one client: frames, bounds, GOAWAY) ─► exchange (one call: a request message in, answers out)
-        ─► methods (which call is what) ─► infer, stream (tensors ─► serving.Service)
+        ─► methods (which call is what) ─► infer, stream (asked: tensors ─► serving.Service)
                                         ─► facts (metadata, configuration, statistics), health
 
 Read `wire` first (what gRPC adds to HTTP/2; pure), then `exchange`, `connection` and `methods`. `tensors` is pure:

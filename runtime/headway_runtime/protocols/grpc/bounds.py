@@ -10,6 +10,12 @@ MAX_SILENT = (
 )  # bytes that h2 may keep before they are a frame; it looks at a frame's length at its end only
 STREAM_WINDOW = 2**20  # bytes that a client may send ahead in one call ...
 CONNECTION_WINDOW = 16 * 2**20  # ... and in all calls of its connection
+STEP = 4 * 2**10  # bytes that are read at once: a frame may have nine, and a message of a stream five ...
+TURN_SECONDS = 0.01  # ... and for how long, before other clients have their turn
+LARGE = 2**17  # bytes of a message: longer ones are read in a thread
+MAX_STRUCTURED = 8 * 2**20  # bytes of a message beside raw_input_contents: the parser cannot be interrupted
+MAX_FIELDS = 1000  # of a message, at its top
+MESSAGE_SECONDS = 60.0  # from the first byte of a message to its last, where no deadline is nearer
 MAX_MESSAGE = 64 * 2**20  # bytes of one message, until the knobs are known
 MAX_HELD = 256 * 2**20  # bytes of all messages that have not arrived in full; at least those of one that is allowed
 HANDSHAKE_SECONDS = 10.0  # from the connection to its first call
@@ -37,6 +43,11 @@ class Allowance:
 def idle_frames(now: float) -> Allowance:
     """Frames that carry nothing: pings, settings, priorities, empty data. Honest clients send a few each second."""
     return Allowance(1000, 100, 1000, now)
+
+
+def windows(now: float) -> Allowance:
+    """Windows that are opened wider: a client that reads large answers does so for each part of one."""
+    return Allowance(10_000, 5000, 10_000, now)
 
 
 def cancellations(now: float) -> Allowance:

@@ -95,6 +95,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
         self._flushing = False  # a flush is due
+        self._unread = memoryview(b"")  # what has come and waits for its turn
+        self._wider = False  # windows are: what waited for that may be sent
         self._silent = 0  # bytes since the last event
         self._paused = False  # the client does not take what is sent
         self._draining = False
@@ -102,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._last: int | None = None  # the last call that is answered, once that is said
         self._seen = 0  # the last call
         self._idle = bounds.idle_frames(now := time.monotonic())
+        self._windows = bounds.windows(now)
         self._cancelled = bounds.cancellations(now)
         self.calls: dict[int, Exchange] = {}
         self.progress = now  # time.monotonic() when the client last took a part of an answer
@@ -119,6 +122,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         """Nobody waits for what is left."""
+        self._unread = memoryview(b"")
         self._host.disconnected(self)
         if self._farewell is not None:
             self._farewell.cancel()
@@ -128,6 +132,24 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """A part of the stream."""
+        self._unread = memoryview(data)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read what has come while others can wait. Reading rests until all of it is done."""
+        until = time.monotonic() + bounds.TURN_SECONDS
+        while self._unread and not self._transport.is_closing() and time.monotonic() < until:
+            part, self._unread = self._unread[: bounds.STEP], self._unread[bounds.STEP :]
+            self._receive(bytes(part))
+        if not self._transport.is_closing():
+            if self._unread:
+                self._transport.pause_reading()
+                self._loop.call_soon(self._read_on)
+            elif not self._paused:
+                self._transport.resume_reading()
+        self._flush()
+
+    def _receive(self, data: bytes) -> None:
         try:
             events = self._h2.receive_data(data)
         except H2Error as error:
@@ -141,7 +163,9 @@ class Connection(asyncio.Protocol):
             handle = _HANDLERS.get(type(event))
             if handle is not None and not self._transport.is_closing():
                 handle(self, event)
-        self._flush()
+        if self._wider:
+            self._wider = False
+            self._pump_all()
 
     def pause_writing(self) -> None:
         """The client does not read: nothing more is sent, and nothing more is read that would have to be answered."""
@@ -153,7 +177,8 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self.progress = time.monotonic()
         if not self._transport.is_closing():
-            self._transport.resume_reading()
+            if not self._unread:
+                self._transport.resume_reading()
             self._pump_all()
 
     def drain(self) -> None:
@@ -179,6 +204,11 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """End it now."""
         self._transport.abort()
+
+    def hurry(self, now: float) -> None:
+        """End the calls whose message does not come."""
+        for exchange in list(self.calls.values()):
+            self._guarded(exchange, exchange.hurry, now)
 
     def stuck(self, now: float) -> bool:
         """Whether it waits in vain: for a first call, or for the client to take an answer."""
@@ -235,7 +265,8 @@ class Connection(asyncio.Protocol):
         """Work in a thread, then go on."""
 
         def done(future: asyncio.Future[T]) -> None:
-            self._guarded(exchange, lambda: then(future.result()))
+            if future.exception() is not None or not exchange.gone:
+                self._guarded(exchange, lambda: then(future.result()))
 
         self._loop.run_in_executor(None, work).add_done_callback(done)
 
@@ -275,14 +306,15 @@ class Connection(asyncio.Protocol):
             self._spend(self._cancelled, "calls begun and taken back")
 
     def _window(self, event: WindowUpdated) -> None:
+        self._spend(self._windows, "windows opened")
         if event.stream_id == 0:
-            self._pump_all()
+            self._wider = True
         elif (exchange := self.calls.get(event.stream_id)) is not None:
             exchange.pump()
 
     def _settings(self, _: Event) -> None:
         self._spend(self._idle, "settings")
-        self._pump_all()
+        self._wider = True
 
     def _nothing(self, _: Event) -> None:
         self._spend(self._idle, "frames that carry nothing")

@@ -6,6 +6,7 @@ The `Receiver` of a call gets its messages, and hears when it is over; it answer
 later, on the event loop. A call that is refused before its end is answered, then reset: its rest is not read.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,9 +14,9 @@ from typing import Protocol, TypeVar
 
 from hpack import NeverIndexedHeaderTuple
 
-from headway_runtime.errors import RequestError
+from headway_runtime.errors import RequestError, SlowBodyError
 from headway_runtime.protocols.grpc import wire
-from headway_runtime.protocols.grpc.bounds import MAX_UNSENT
+from headway_runtime.protocols.grpc.bounds import MAX_UNSENT, MESSAGE_SECONDS
 from headway_runtime.protocols.grpc.wire import PREFIX, Status, WireError
 
 Header = tuple[bytes, bytes]
@@ -74,9 +75,11 @@ class Exchange:
         "_limit",
         "_open",
         "_out",
+        "_since",
         "_size",
         "_trailers",
         "_unpacking",
+        "_unsent",
         "_wire",
         "ended",
         "gone",
@@ -97,9 +100,11 @@ class Exchange:
         self._encoding: bytes | None = None
         self._body = bytearray()  # of the message that is arriving
         self._size = 0  # bytes of it, with its prefix; 0 while that is not known
+        self._since: float | None = None  # time.monotonic() when it began
         self._unpacking = False  # a thread does; what comes meanwhile waits in the body
         self._open = False  # the answer's first headers are sent
         self._out: deque[memoryview] = deque()
+        self._unsent = 0  # bytes of it
         self._trailers: list[Header] | None = None
 
     def is_gone(self) -> bool:
@@ -124,6 +129,8 @@ class Exchange:
             self._arrived(memoryview(data))  # a whole message in one frame, as most are
             return
         self._wire.hold(len(data))
+        if self._since is None:
+            self._since = time.monotonic()
         self._body += data
         self._read_on()
 
@@ -138,6 +145,7 @@ class Exchange:
             del self._body[: self._size]
             self._wire.hold(-self._size)
             self._size = 0
+            self._since = time.monotonic() if self._body else None
             self._arrived(memoryview(message))
 
     def end(self) -> None:
@@ -155,15 +163,17 @@ class Exchange:
         """Answer with a message; compressed, if the client compresses and it is worth it."""
         if self.gone or self._trailers is not None:
             return
-        if sum(map(len, self._out)) > MAX_UNSENT:
-            self._out.clear()
+        if self._unsent > MAX_UNSENT:
+            self._forget()
             self.finish(Status.RESOURCE_EXHAUSTED, f"{MAX_UNSENT} bytes of answers wait to be read by the client")
             return
         if not self._open:
             self._open = True
             self._wire.headers(self.id, [*self._head(), *metadata], end=False)
         packed = self._encoding if len(message) in TO_PACK else None
-        self._out.append(memoryview(wire.framed(message, packed)))
+        framed = wire.framed(message, packed)
+        self._out.append(memoryview(framed))
+        self._unsent += len(framed)
         self.pump()
 
     def finish(self, status: Status, message: str = "", metadata: Sequence[Header] = ()) -> None:
@@ -189,6 +199,7 @@ class Exchange:
             if room <= 0:
                 return
             part = self._out[0]
+            self._unsent -= min(room, len(part))
             self._wire.data(self.id, part[:room])
             if len(part) > room:
                 self._out[0] = part[room:]
@@ -207,9 +218,18 @@ class Exchange:
             return
         self.gone = True
         self._release()
-        self._out.clear()
+        self._forget()
         if self._trailers is None:
             self._told(None)
+
+    def hurry(self, now: float) -> None:
+        """Raises SlowBodyError when a message has taken too long: it counts among what all clients may hold."""
+        if self._since is not None and not self._unpacking and now - self._since > MESSAGE_SECONDS:
+            raise SlowBodyError(f"a message had not arrived in full after {MESSAGE_SECONDS:g} s")
+
+    def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Work in a thread, then go on, unless the call is over. What either raises refuses the call."""
+        self._wire.aside(self, work, then)
 
     def _arrived(self, framed: memoryview) -> None:
         message = framed[PREFIX:]
@@ -236,7 +256,12 @@ class Exchange:
             head += [(b"grpc-encoding", self._encoding), (b"grpc-accept-encoding", wire.ENCODINGS)]
         return head
 
+    def _forget(self) -> None:
+        self._out.clear()
+        self._unsent = 0
+
     def _release(self) -> None:
+        self._since = None
         if self._body:
             self._wire.hold(-len(self._body))
             self._body.clear()

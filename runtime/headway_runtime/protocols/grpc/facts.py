@@ -11,7 +11,7 @@ from headway_api.podconfig import Phase
 
 from headway_runtime.pod import Pod
 from headway_runtime.protocols import oip
-from headway_runtime.protocols.grpc.infer import check
+from headway_runtime.protocols.grpc.asked import check
 from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
 
 _BACKEND = "headway"

@@ -35,9 +35,9 @@ class Health:
 
     def tell(self) -> None:
         """Tell the watchers what has changed."""
-        for exchange, told in list(self._watchers.items()):
-            status = self._status()
-            if told != status:
+        status = self._status()
+        for exchange in [exchange for exchange, told in self._watchers.items() if told != status]:
+            if exchange in self._watchers:  # what was told before may have ended others
                 self._watchers[exchange] = status
                 exchange.send(pb.HealthCheckResponse(status=status).SerializeToString())
 

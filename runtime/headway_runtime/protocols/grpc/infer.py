@@ -1,16 +1,18 @@
 """ModelInfer: from a message to `serving.Service` and back, without a task or a future for the call."""
 
 import asyncio
+from functools import partial
 
-from google.protobuf.message import DecodeError
 from headway_api.names import PRIORITY_HEADER, TIMEOUT_HEADER
 from headway_api.units import parse_duration
 from hpack import NeverIndexedHeaderTuple
 
 from headway_runtime.batching.policy import Priority
-from headway_runtime.errors import InvalidRequestError, RequestError, SlowBodyError, UnknownModelError
+from headway_runtime.errors import InvalidRequestError, RequestError, SlowBodyError
 from headway_runtime.logs import log
 from headway_runtime.protocols.grpc import tensors, wire
+from headway_runtime.protocols.grpc.asked import Asked, read
+from headway_runtime.protocols.grpc.bounds import LARGE
 from headway_runtime.protocols.grpc.exchange import Exchange, Header
 from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
 from headway_runtime.protocols.grpc.refusals import refuse
@@ -21,7 +23,6 @@ from headway_runtime.serving.values import Call, Reply
 _TIMEOUT = TIMEOUT_HEADER.encode()
 _PRIORITY = PRIORITY_HEADER.encode()
 _PRIORITIES = {priority.name.lower(): priority for priority in Priority}
-_MICROSECONDS = "timeout"  # Triton's parameter of a request
 
 
 class Infer:
@@ -58,12 +59,12 @@ class Infer:
         self._stop_waiting()
         if self._message is None:
             raise InvalidRequestError("the call ended without a message")
-        request = parsed(self._message)
-        self._message = None
-        check(self._model, self._revision, request.model_name, request.model_version)
-        self._identifier, self._raw = request.id, bool(request.raw_input_contents)
-        deadline = self._began + within(request, self._allowed)
-        self._service.call(tensors.given(request), Call(deadline, self._exchange.is_gone, self._done, self._priority))
+        message, self._message = self._message, None
+        work = partial(read, message, self._model, self._revision)
+        if len(message) > LARGE:
+            self._exchange.aside(work, self._ask)
+        else:
+            self._ask(work())
 
     def over(self, status: Status | None) -> None:
         """Account for it."""
@@ -72,6 +73,13 @@ class Infer:
             self._service.end(self._began, None, "client_gone")
         else:
             self._service.end(self._began, http_of(status, self.refused), self.refused)
+
+    def _ask(self, asked: Asked) -> None:
+        if isinstance(asked.given, RequestError):
+            raise asked.given
+        self._identifier, self._raw = asked.identifier, asked.raw
+        seconds = self._allowed if asked.seconds is None else min(self._allowed, asked.seconds)
+        self._service.call(asked.given, Call(self._began + seconds, self._exchange.is_gone, self._done, self._priority))
 
     def _done(self, result: Reply | RequestError | None) -> None:
         try:
@@ -98,24 +106,6 @@ class Infer:
             self._timer = None
 
 
-def parsed(message: bytes | memoryview) -> pb.ModelInferRequest:
-    """The request in a message. Raises InvalidRequestError."""
-    try:
-        request: pb.ModelInferRequest = pb.ModelInferRequest.FromString(message)
-    except DecodeError as error:
-        raise InvalidRequestError(f"the message is no ModelInferRequest: {error}") from None
-    return request
-
-
-def check(model: str, revision: str, name: str, version: str) -> None:
-    """Raises UnknownModelError for another model or version than this pod's."""
-    if name != model or version not in ("", revision):
-        asked = f"{name[:100]!r}" + (f", version {version[:100]!r}," if version else "")
-        raise UnknownModelError(
-            f"model {asked} is not served here: this pod serves model {model!r}, version {revision!r}"
-        )
-
-
 def allowed(metadata: dict[bytes, bytes], queue_timeout: float) -> float:
     """Seconds that a call may wait: the least of what the pod, gRPC's deadline and ours allow."""
     least = queue_timeout
@@ -140,15 +130,6 @@ def priority(metadata: dict[bytes, bytes]) -> Priority:
             f"metadata {PRIORITY_HEADER}: {value[:40].decode('latin-1')!r} is not one of {', '.join(_PRIORITIES)}"
         )
     return found
-
-
-def within(request: pb.ModelInferRequest, seconds: float) -> float:
-    """The same, or less if Triton's parameter `timeout` (microseconds; 0: none) says so."""
-    if _MICROSECONDS not in request.parameters:
-        return seconds
-    parameter = request.parameters[_MICROSECONDS]
-    given = parameter.int64_param or parameter.uint64_param
-    return min(seconds, given / 1e6) if given > 0 else seconds
 
 
 def encoded(reply: Reply, model: str, revision: str, identifier: str, *, raw: bool) -> bytes:

@@ -110,6 +110,8 @@ class GrpcServer:
             for connection in list(self._connections):
                 if connection.stuck(now):
                     connection.abort()
+                else:
+                    connection.hurry(now)
 
 
 def _is_grpc(content: bytes) -> bool:

@@ -6,19 +6,21 @@ too much waits for it (`exchange`).
 
 import time
 from collections import deque
+from functools import partial
 
 from headway_runtime.errors import RequestError
 from headway_runtime.logs import log
 from headway_runtime.protocols.grpc import tensors
+from headway_runtime.protocols.grpc.asked import Asked, read
+from headway_runtime.protocols.grpc.bounds import LARGE
 from headway_runtime.protocols.grpc.exchange import Exchange
-from headway_runtime.protocols.grpc.infer import allowed, check, parsed, priority, within
+from headway_runtime.protocols.grpc.infer import allowed, priority
 from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
 from headway_runtime.protocols.grpc.refusals import hidden
 from headway_runtime.protocols.grpc.wire import Status
 from headway_runtime.serving.service import Service
 from headway_runtime.serving.values import Call, Reply
 
-_ASKS_FOR_FINAL = "triton_enable_empty_final_response"
 _FINAL = "triton_final_response"
 
 
@@ -53,17 +55,11 @@ class StreamInfer:
         """One request."""
         turn = _Turn(self._service.begin())
         self._turns.append(turn)
-        try:
-            wait = self._service.allowed()
-            request = parsed(message)
-            turn.identifier, turn.raw = request.id, bool(request.raw_input_contents)
-            turn.final = _ASKS_FOR_FINAL in request.parameters and request.parameters[_ASKS_FOR_FINAL].bool_param
-            check(self._model, self._revision, request.model_name, request.model_version)
-            deadline = min(self._deadline, turn.began + within(request, wait))
-            call = Call(deadline, self._exchange.is_gone, lambda result: self._done(turn, result), self._priority)
-            self._service.call(tensors.given(request), call)
-        except RequestError as error:
-            self._done(turn, error)
+        work = partial(read, message, self._model, self._revision)
+        if len(message) > LARGE:
+            self._exchange.aside(work, partial(self._ask, turn))
+        else:
+            self._ask(turn, work())
 
     def half_closed(self) -> None:
         """No more requests."""
@@ -75,6 +71,18 @@ class StreamInfer:
         for turn in self._turns:
             self._account(turn, None, "client_gone" if status is None else None)
         self._turns.clear()
+
+    def _ask(self, turn: _Turn, asked: Asked) -> None:
+        turn.identifier, turn.raw, turn.final = asked.identifier, asked.raw, asked.final
+        try:
+            wait = self._service.allowed()
+            if isinstance(asked.given, RequestError):
+                raise asked.given
+            deadline = min(self._deadline, turn.began + (wait if asked.seconds is None else min(wait, asked.seconds)))
+            call = Call(deadline, self._exchange.is_gone, lambda result: self._done(turn, result), self._priority)
+            self._service.call(asked.given, call)
+        except RequestError as error:
+            self._done(turn, error)
 
     def _done(self, turn: _Turn, result: Reply | RequestError | None) -> None:
         if turn.over or result is None:

@@ -15,7 +15,7 @@ from headway_runtime.errors import InvalidRequestError, UnsupportedEncodingError
 from headway_runtime.program.datatypes import BY_PROTOCOL
 from headway_runtime.protocols import binary
 from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
-from headway_runtime.protocols.tensors import MAX_AXES
+from headway_runtime.protocols.tensors import MAX_AXES, PIECE, check_texts
 from headway_runtime.serving.values import BytesArray, Given, Reply, Value
 
 FIELDS = {
@@ -97,14 +97,19 @@ def from_contents(name: str, datatype: str, shape: tuple[int, ...], contents: pb
             f"input {name[:100]!r}: shape {list(shape)} of {datatype} needs {count} {field}; there are {given_}"
         )
     if datatype == "BYTES":
+        check_texts(name[:100], count)
         return BytesArray(shape, tuple(values))
     return torch.from_numpy(_numbers(name, datatype, values)).reshape(shape)
 
 
 def _numbers(name: str, datatype: str, values: Sequence[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     wanted = np.dtype({"BOOL": "bool", "FP32": "float32", "FP64": "float64"}.get(datatype, datatype.lower()))
+    array = np.empty(len(values), wanted)
     try:
-        return np.fromiter(values, dtype=wanted, count=len(values))
+        for at in range(0, len(values), PIECE):  # with pauses for other threads
+            part = values[at : at + PIECE]
+            array[at : at + PIECE] = np.fromiter(part, wanted, len(part))
+        return array
     except OverflowError:
         limits = np.iinfo(wanted)
         raise InvalidRequestError(
