@@ -394,16 +394,24 @@ async def test_on_the_event_loop_too_a_request_waits_for_company_no_longer_than_
 
 
 async def test_a_run_that_is_not_quick_ends_the_turns_and_a_thread_takes_over(encoder: Program) -> None:
-    slow = threading.Event()
+    paused, slow = threading.Event(), threading.Event()
 
     def hold(_: Sequence[torch.Tensor]) -> None:
-        if not slow.is_set():
-            slow.set()
+        if not paused.is_set():  # as when the processor is taken away
+            paused.set()
             time.sleep(0.06)
+        elif not slow.is_set():
+            slow.set()
+            until = time.thread_time() + 0.06
+            while time.thread_time() < until:
+                pass
 
     program = Counting(encoder, hold)
     async with desk(program, '{"maxWait": "0ms"}', inline=True, **PADDED) as serving:  # type: ignore[arg-type]
         serving.send(text(1, 5, 1))
+        await serving.all()
+        assert serving.engine.inline
+        serving.send(text(1, 5, 2))
         await serving.all()
         assert not serving.engine.inline
         for seed in range(20):
