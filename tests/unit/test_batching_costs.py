@@ -119,3 +119,10 @@ def test_a_bucket_that_is_slower_than_its_warm_up_said_becomes_dearer_than_the_o
     assert corrected(32, (128,)) == pytest.approx(3 * measured(32, 128), rel=0.01)
     assert corrected(1, (16,)) == pytest.approx(measured(1, 16), rel=0.01)
     assert corrected(4, (32,)) == pytest.approx(measured(4, 32), rel=0.01)
+
+
+def test_a_run_that_stood_still_hardly_counts() -> None:
+    observed = Observed(encoder_model())
+    for number in range(200):
+        observed.ran(8, (32,), measured(8, 32) * (300 if number == 190 else 1))
+    assert observed.corrected()(8, (32,)) < 1.3 * measured(8, 32)

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from math import prod
+from math import exp, log, prod
 from statistics import median
 
 from headway_api.podconfig import BucketCost
@@ -173,10 +173,12 @@ class Observed:
     """Real runs against the warm-up: for each bucket a moving average of measured / predicted.
 
     Warm inputs are synthetic and the machine was loading a model, so the curve may be off, and not equally everywhere.
+    The average is the geometric mean: a run of 20 us that stands still for 5 ms, because others have the processor,
+    would count in the arithmetic one like 250 runs.
     """
 
     model: CostModel
-    ratios: dict[Point, float] = field(default_factory=dict)
+    ratios: dict[Point, float] = field(default_factory=dict)  # their logarithms
     counts: dict[Point, int] = field(default_factory=dict)
 
     KEEP = 0.95  # of the average, for each run
@@ -185,7 +187,7 @@ class Observed:
     def ran(self, rows: int, sizes: Sizes, seconds: float) -> None:
         """A run took `seconds`."""
         bucket = self.model.covering((rows, *sizes))
-        ratio = seconds / self.model(rows, sizes)
+        ratio = log(max(seconds, LEAST_SECONDS) / self.model(rows, sizes))
         count = self.counts.get(bucket, 0)
         keep = min(self.KEEP, count / (count + 1))  # the plain mean at first
         self.ratios[bucket] = keep * self.ratios.get(bucket, 0.0) + (1 - keep) * ratio
@@ -193,7 +195,7 @@ class Observed:
 
     def corrected(self) -> CostModel:
         """The curve as observed. Buckets with too few runs are scaled like the others."""
-        ratios = {bucket: self.ratios[bucket] for bucket, count in self.counts.items() if count >= self.ENOUGH}
+        ratios = {bucket: exp(self.ratios[bucket]) for bucket, count in self.counts.items() if count >= self.ENOUGH}
         if not ratios:
             return self.model
         usual = median(ratios.values())

@@ -57,7 +57,7 @@ class Runner:
         return 0.0 if since is None else time.monotonic() - since
 
     def enter(self) -> None:
-        """The calling thread makes the runs from now on: OpenMP and MKL have a number of threads for each that calls."""
+        """The calling thread makes the runs from now on: torch has a number of compute threads for each that calls."""
         torch.set_num_threads(self._threads)
 
     def run(self) -> None:
