@@ -10,6 +10,7 @@ from typing import Self
 
 import pytest
 import torch
+from headway_runtime.batching.assembly import Joint
 from headway_runtime.batching.engine import Answer, Engine, Outcome, RunRecord, Work
 from headway_runtime.batching.layout import Layout
 from headway_runtime.batching.policy import Limits, Ticket
@@ -179,6 +180,22 @@ def test_a_program_without_rows_runs_its_requests_one_at_a_time(folder: Path) ->
         results = desk.collect()
     sums = [r.outputs[0].tolist() for r in results.values() if isinstance(r, Answer)]
     assert sums == [[2, 2, 2], [3, 3, 3]]
+
+
+def test_an_answer_that_cannot_be_looked_at_fails_its_request_and_not_the_engine(encoder: Program) -> None:
+    desk = Desk(encoder)
+
+    def compute(inputs: list[torch.Tensor], joint: Joint) -> list[torch.Tensor]:
+        """Without memory: nobody can say whether it is finite, as when memory lacks for the look."""
+        return [torch.empty(inputs[0].shape[0], *rest, device="meta") for rest in ((8,), (inputs[0].shape[1], 8))]
+
+    desk.engine = Engine(encoder, desk.layout, LIMITS, desk.deliver, compute=lambda: compute)
+    desk.thread = threading.Thread(target=desk.engine.run, daemon=True)
+    with desk:
+        for length in (2, 2, 5):
+            desk.send(ids(1, length), torch.ones(1, length, dtype=torch.int64))
+        assert {type(result) for result in desk.collect().values()} == {ProgramFailedError}
+        assert desk.thread.is_alive()
 
 
 def test_expired_and_abandoned_requests_never_run(encoder: Program) -> None:

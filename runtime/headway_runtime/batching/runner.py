@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 
 from headway_runtime.batching.assembly import Assembly, Joint
+from headway_runtime.batching.layout import Tensors
 from headway_runtime.batching.line import Line
 from headway_runtime.batching.work import Answer, Deliver, Outcome, RunRecord, Work
 from headway_runtime.errors import NonFiniteError, ProgramFailedError
@@ -105,8 +106,7 @@ class Runner:
             return
         try:
             self._running_since = time.monotonic()
-            outputs = self._compute(self._assembly.join(works, joint), joint)
-            parted = self._assembly.part(outputs, works, joint)
+            parted, odd = self._computed(works, joint)
         except Exception as error:
             lacking = out_of_memory(error)
             tally.out_of_memory += lacking
@@ -124,7 +124,6 @@ class Runner:
             self._halves(works, tally)
             return
         rows = sum([work.rows for work in works])
-        odd = _not_finite(outputs, parted)
         tally.non_finite += len(odd)
         for number, (work, mine) in enumerate(zip(works, parted, strict=True)):
             if odd and self.reject_non_finite and number in odd:
@@ -132,6 +131,12 @@ class Runner:
             else:
                 answer = Answer(mine, tally.began - work.ticket.arrived, rows)
                 tally.outcomes.append(Outcome(work.slot, answer))
+
+    def _computed(self, works: list[Work], joint: Joint) -> tuple[list[Tensors], set[int]]:
+        """Each request's outputs, and the numbers of those that hold NaN or infinity."""
+        outputs = self._compute(self._assembly.join(works, joint), joint)
+        parted = self._assembly.part(outputs, works, joint)
+        return parted, _not_finite(outputs, parted)
 
     def _halves(self, works: list[Work], tally: _Tally) -> None:
         middle = len(works) // 2
