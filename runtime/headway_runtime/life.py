@@ -64,7 +64,8 @@ class Life:
         self._loop_thread = threading.get_ident()
         self._ended: asyncio.Future[Termination | None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._engine, name="headway-engine", daemon=True)
-        self._inference = serve(documents(pod), Front(pod))
+        front = Front(pod)
+        self._inference = serve(documents(front), front)
         self._admin = serve(Admin(pod, self._thread.is_alive))
         self._grpc = GrpcServer(pod)
         self._in_hurry = False

@@ -180,7 +180,7 @@ def http_server(program: Program | None, **changes: Any) -> Iterator[HttpServer]
             thread = threading.Thread(target=installed.engine.run, daemon=True)
             thread.start()
         front = Front(pod)
-        server = serve(documents(pod), front)
+        server = serve(documents(front), front)
         client = httpx.Client(timeout=20)
         made.append(HttpServer(pod, front, server, loop, listener.getsockname()[1], client, runs))
         sweeping = asyncio.create_task(_sweep(pod))

@@ -59,9 +59,9 @@ def encode(value: Value) -> bytes:
 
 
 def _elements(name: str, count: int, body: bytes | bytearray, start: int, stop: int) -> tuple[bytes, ...]:
-    check_texts(name, count)
     if count * _LENGTH > stop - start:
         raise InvalidRequestError(f"input {name!r}: {stop - start} bytes are too few for {count} elements of BYTES")
+    check_texts(name, count)
     items: list[bytes] = []
     at = start
     for _ in range(count):

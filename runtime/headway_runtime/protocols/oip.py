@@ -16,7 +16,7 @@ import torch
 
 from headway_runtime.errors import InvalidRequestError
 from headway_runtime.protocols import binary, tensors
-from headway_runtime.protocols.pieces import Numbers, lift
+from headway_runtime.protocols.pieces import Numbers, check_count, lift
 from headway_runtime.serving.values import BytesArray, Given, Output, Reply, Value
 
 PLATFORM = "pytorch_pt2"
@@ -48,6 +48,7 @@ def decode(body: bytes | bytearray, json_length: int | None = None, *, in_pieces
     lifted: Mapping[str, Numbers] = {}
     if in_pieces:
         text, lifted = lift(bytes(text))
+        check_count(text)
     document = _object(text)
     reader = _Reader(body, json_length, lifted)
     inputs = {name: reader.tensor(name, entry) for name, entry in _named(document.get("inputs"), "inputs").items()}

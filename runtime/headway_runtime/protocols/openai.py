@@ -8,6 +8,7 @@ import asyncio
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,25 @@ import torch
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from headway_api.names import REVISION_HEADER
+from starlette.requests import ClientDisconnect
 
 from headway_runtime.errors import (
     InvalidRequestError,
     QueueFullError,
     RequestError,
+    SlowBodyError,
     TooLargeError,
     UnknownModelError,
 )
+from headway_runtime.knobs import BODY_FIELD
 from headway_runtime.logs import log
 from headway_runtime.pod import Pod
+from headway_runtime.protocols.http.answers import headers_of
+from headway_runtime.protocols.http.bodies import is_large
+from headway_runtime.protocols.http.compression import decompress
+from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.heads import Head, read_head
+from headway_runtime.protocols.pieces import check_count
 from headway_runtime.serving.service import Service
 from headway_runtime.serving.steps.pipeline import Pipeline
 from headway_runtime.serving.steps.text import TextStep
@@ -111,26 +120,30 @@ class Asked:
     base64: bool
 
 
-def router(pod: Pod) -> APIRouter:
+def router(front: Front) -> APIRouter:
     """The route."""
-    routes, service = APIRouter(), Service(pod)
+    routes, pod, service = APIRouter(), front.pod, front.service
 
     @routes.post(PATH, summary="Embeddings, as OpenAI's clients ask for them", openapi_extra=_SCHEMA)
     async def embeddings(request: Request) -> Response:
         began = service.begin()
         headers = {REVISION_HEADER: pod.config.revision}
-        status, refused = 200, None
+        status = 200
+        refused: RequestError | None = None
         try:
             head = read_head(request.scope["headers"])
             allowed = min(service.allowed(), head.wait or float("inf"))
             async with asyncio.timeout(allowed):
-                body = await _read(request, pod.serving()[1].request_bytes)
-            content = await _answer(pod, service, body, deadline=began + allowed, head=head)
+                document = await _read(request, front, head)
+            content = await _answer(pod, service, document, deadline=began + allowed, head=head)
         except TimeoutError:
-            refused, status = RequestError("the deadline passed before the body had arrived"), 504
+            refused, status = SlowBodyError("the deadline passed before the body had arrived"), SlowBodyError.status
+        except ClientDisconnect:
+            service.end(began, None, "client_gone")
+            return Response(status_code=400)  # which nobody reads
         except RequestError as error:
             refused, status = error, error.status
-            headers |= {name.decode(): value.decode() for name, value in error.headers()}
+            headers |= {name.decode(): value.decode() for name, value in headers_of(error)}
         except Exception as error:
             log("request_failed", level="error", error=error)
             refused, status = RequestError(f"internal error: {type(error).__name__}; the pod's log has more"), 500
@@ -154,18 +167,32 @@ def error_body(error: RequestError, status: int) -> bytes:
     return orjson.dumps({"error": {"message": str(error), "type": kind, "param": parameter, "code": code}})
 
 
-async def _read(request: Request, most: int) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > most:
-            raise TooLargeError(f"more than {most} bytes; that is the most that is read (spec.limits.requestBytes)")
-    return bytes(body)
+async def _read(request: Request, front: Front, head: Head) -> dict[str, Any]:
+    """The body's document. Its bytes count among those of all bodies while they come."""
+    body, held = bytearray(), 0
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > front.max_body:
+                raise TooLargeError(f"more than {front.max_body} bytes; that is the most that is read ({BODY_FIELD})")
+            held += len(part)
+            front.hold(len(part))
+        if is_large(body, head):
+            work = partial(_document_of, body, head, front.max_body)
+            return await asyncio.get_running_loop().run_in_executor(front.workers, work)
+        return _document_of(body, head, front.max_body)
+    finally:
+        front.hold(-held)
 
 
-async def _answer(pod: Pod, service: Service, body: bytes, *, deadline: float, head: Head) -> bytes:
+def _document_of(body: bytearray, head: Head, limit: int) -> dict[str, Any]:
+    whole = body if head.coding is None else decompress(body, head.coding, limit)
+    check_count(whole)
+    return _object(whole)
+
+
+async def _answer(pod: Pod, service: Service, document: dict[str, Any], *, deadline: float, head: Head) -> bytes:
     model, settings = pod.serving()
-    document = _object(body)
     name = document.get("model")
     if name != pod.config.model:
         raise UnknownModelError(f"the model {str(name)[:100]!r} is not served here, only {pod.config.model!r}")
@@ -194,7 +221,9 @@ async def _answer(pod: Pod, service: Service, body: bytes, *, deadline: float, h
             for rows in pieces:
                 group.create_task(run(rows))
     except* RequestError as errors:
-        raise next(error for error in errors.exceptions if isinstance(error, RequestError)) from None
+        error = next(error for error in errors.exceptions if isinstance(error, RequestError))
+        error.admitted = error.admitted or len(pieces) > 1  # the model may have seen others
+        raise error from None
     return _document(pod.config.model, vectors, asked, sum(len(each.ids) for each in tokens))
 
 
@@ -230,7 +259,7 @@ async def _tokens(step: TextStep, texts: list[str], deadline: float) -> list[Tok
     return await future
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _object(body: bytes | bytearray) -> dict[str, Any]:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -33,7 +33,7 @@ _CODES |= {f"U{name}": code.upper() for name, code in _CODES.items() if name.sta
 
 PIECE = 2**15  # numbers that are written at once
 
-MAX_TEXTS = 2**18  # elements of BYTES: far more than a queue admits
+MAX_TEXTS = 2**17  # elements of BYTES: far more than a queue admits
 
 MAX_AXES = 32  # NumPy has 64; no program has more than 16
 
@@ -82,6 +82,8 @@ def decode_parts(name: str, datatype: str, shape: Sequence[int], numbers: Number
     wanted = NUMPY.get(datatype)
     if wanted is None:
         raise InvalidRequestError(f"input {name!r}: {no_json(datatype)}")
+    if not numbers.fits(shape):
+        raise InvalidRequestError(f"input {name!r}: 'data' must be flat, or nested as shape {list(shape)} is")
     try:
         parts = [decode(name, datatype, [len(part)], part) for part in numbers.parts()]
     except orjson.JSONDecodeError as error:
@@ -110,6 +112,7 @@ def texts(name: str, shape: Sequence[int], data: object) -> tuple[bytes, ...]:
         items = None
     if items is None:
         raise InvalidRequestError(f"input {name!r}: 'data' must be an array of texts for BYTES")
+    check_texts(name, len(items))
     if len(items) != math.prod(shape):
         raise InvalidRequestError(
             f"input {name!r}: 'data' holds {len(items)} texts; shape {list(shape)} needs {math.prod(shape)}"

@@ -10,7 +10,7 @@ from headway_runtime.serving.values import Reply
 LARGE = 2**19
 """Bytes of JSON that take some milliseconds to parse: beyond it a thread reads them, piece by piece."""
 
-LARGE_COMPRESSED = 2**14  # bytes, which may be a thousand times as many
+LARGE_COMPRESSED = LARGE // 1032  # bytes, which may be so many times as many
 
 MANY = 2**15
 """Numbers of an answer that take some milliseconds to write as JSON."""

@@ -14,6 +14,7 @@ system of one that has left answers with a reset.
 
 import asyncio
 import select
+import time
 from collections import deque
 from typing import Any
 
@@ -38,6 +39,7 @@ KEEP_ALIVE_SECONDS = 4000.0
 
 HEAD_SECONDS = 60.0  # for a head, and for what nobody reads of a refused body
 STALL_SECONDS = 60.0  # in which a client must read something of its answer
+STEP, TURN_SECONDS = 16 * 2**10, 0.01  # bytes that are read at once, and for how long, before others have their turn
 LINGER_SECONDS, LINGER_BYTES = 2.0, 16 * 2**20  # to read on after an early answer, so that no reset takes it away
 LOOK_SECONDS = 20.0
 
@@ -58,6 +60,7 @@ class Connection(HttpToolsProtocol):
         self._front = front
         self._head_bytes: int | None = 0  # of the head that is being read; None between a head and the next
         self._trailers = 0  # bytes after the body
+        self._unread = memoryview(b"")  # what has come and waits for its turn
         self._begun = False  # the head began in this part of the stream, after the end of another request perhaps
         self._open: Turn | None = None  # whose body is being read
         self._active: Turn | RequestResponseCycle | None = None  # whose turn it is
@@ -82,6 +85,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone, or was told to go."""
         self._deaf = True
+        self._unread = memoryview(b"")
         for timer in (self._looking, self._stall):
             if timer is not None:
                 timer.cancel()
@@ -93,19 +97,38 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A part of the stream (at most 256 KiB). The part in which a head begins is not counted."""
+        """A part of the stream (at most 256 KiB)."""
+        if self._unread:
+            self._unread = memoryview(b"".join((self._unread, data)))
+        elif len(data) <= STEP:
+            self._receive(data)
+        else:
+            self._unread = memoryview(data)
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read what has come while others can wait: a request may have twenty bytes, and a part of a body six."""
+        until = time.monotonic() + TURN_SECONDS
+        while self._unread and time.monotonic() < until:
+            part, self._unread = self._unread[:STEP], self._unread[STEP:]
+            self._receive(bytes(part))
+        if self.transport.is_closing():
+            self._unread = memoryview(b"")
+        elif self._unread:
+            self.transport.pause_reading()
+            self.loop.call_soon(self._read_on)
+        elif not self.flow.read_paused:
+            self.transport.resume_reading()
+
+    def _receive(self, data: bytes) -> None:
+        """The part in which a head begins is not counted."""
         if self._deaf:
             self._unheard += len(data)
             if self._unheard > LINGER_BYTES:
                 self.transport.abort()
             return
         self._begun = False
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._without_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+        self._parse(data)
         if self._open is not None:
             self._open.settle()
         elif self._head_bytes is not None and not self._begun and not self.transport.is_closing():
@@ -113,8 +136,22 @@ class Connection(HttpToolsProtocol):
             if self._head_bytes > MAX_HEAD:
                 self.send_400_response(f"The head of the request has more than {MAX_HEAD} bytes.")
 
+    def _parse(self, data: bytes) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._without_upgrade(data[upgrade.args[0] :])
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
+
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has sent its last byte. True: it still gets what it has asked for."""
+        if self._unread:
+            last, self._unread = bytes(self._unread), memoryview(b"")
+            self._receive(last)
         if self.half_closed or self._deaf:
             return self.half_closed and self._busy()
         if self._open is not None and not self._open.response_complete:
@@ -273,21 +310,21 @@ class Connection(HttpToolsProtocol):
         if self._front is not None and self._front.pod.closing:
             self.cycle.keep_alive = False
 
-    def _without_upgrade(self, rest: bytes) -> None:
-        """Read a request as if it did not ask for another protocol, which a server may ignore (RFC 9110, 7.8).
+    def _without_upgrade(self, rest: bytes) -> bytes:
+        """A request as if it did not ask for another protocol, which a server may ignore (RFC 9110, 7.8), and the rest.
 
         The parser takes what follows such a head for that protocol: a body, of Java's client for one, would be lost.
         """
         method = self.parser.get_method()
         if method == b"CONNECT":
             self.send_400_response("CONNECT is not served here.")
-            return
+            return b""
         kept = [(name, value) for name, value in self.headers if name not in _OF_UPGRADES]
         if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
             kept.append((b"connection", b"close"))
         head = b"%b %b HTTP/1.1\r\n" % (method, self.url) + b"".join(b"%b: %b\r\n" % pair for pair in kept)
         self.parser = httptools.HttpRequestParser(self)
-        self.data_received(head + b"\r\n" + rest)
+        return head + b"\r\n" + rest
 
     def _give_up_cycle(self) -> None:
         """The body of a request that uvicorn reads is malformed: its application is told that the client is gone."""

@@ -13,14 +13,16 @@ from headway_runtime.pod import Pod
 from headway_runtime.protocols import oip, openai
 from headway_runtime.protocols.http import triton
 from headway_runtime.protocols.http.answers import headers_of
+from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.openapi import hot_paths
 
 
-def documents(pod: Pod) -> FastAPI:
+def documents(front: Front) -> FastAPI:
     """The application for every path that the front does not answer itself."""
+    pod = front.pod
     app = FastAPI(title=f"Headway: {pod.config.model}", version=pod.config.revision)
     app.include_router(triton.router(pod))
-    app.include_router(openai.router(pod))
+    app.include_router(openai.router(front))
     headers = {REVISION_HEADER: pod.config.revision}
 
     @app.exception_handler(RequestError)
