@@ -52,7 +52,8 @@ def read_manifest(path: Path) -> tuple[str, Spec]:
         raise LocalError(f"{path}: no document of kind {names.KIND}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise LocalError(f"{path}: spec.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        said = "there is no such field" if first["type"] == "extra_forbidden" else first["msg"]
+        raise LocalError(f"{path}: spec.{'.'.join(map(str, first['loc']))}: {said}") from None
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         raise LocalError(f"{path}: {type(error).__name__}: {error}") from None
 

@@ -23,6 +23,10 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise FatalError("PortTaken", f"cannot listen on {host} port {port}: {error.strerror}") from None
+        raise FatalError(
+            "PortTaken",
+            f"cannot listen on {host} port {port}: {error.strerror}; "
+            "for `headway serve`, choose another with --port, --admin-port or --grpc-port",
+        ) from None
     listener.setblocking(False)
     return listener

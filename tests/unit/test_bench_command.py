@@ -161,7 +161,7 @@ def test_a_missing_matplotlib_is_said_before_anything_is_measured(monkeypatch: p
     importlib.reload(plotting)
     result = CliRunner().invoke(app, ["bench", "--url", "http://127.0.0.1:1", "--plot", "x.svg"])
     assert result.exit_code == 1
-    assert "pip install 'headway[bench]'" in result.output
+    assert "pip install '.[bench]'" in result.output
 
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/bench.md").read_text()

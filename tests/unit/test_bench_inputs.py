@@ -1,8 +1,10 @@
 """Requests that are made up: what the model takes, how sizes are drawn, and the bytes on the wire."""
 
+import base64
 import json
 import random
 import struct
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from headway_runtime.bench.fetch import address_of
 from headway_runtime.bench.inputs import Maker, Request, find_ranges, read_samples
 from headway_runtime.bench.model import ModelInfo, TensorInfo, from_metadata, largest_sizes, with_inspection
 from headway_runtime.bench.sizes import Distribution, default_sizes, parse_sizes
+from PIL import Image
 
 ENCODER = {
     "name": "encoder",
@@ -37,6 +40,19 @@ def test_axes_get_the_names_of_the_pods_buckets() -> None:
     image = {"name": "m", "versions": ["1"], "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3, 8]}]}
     assert axes(image, ["batch"]) == [("batch", 3, 8)]
     assert from_metadata(image, ["batch"]).batch == "batch"
+
+
+def test_a_model_that_takes_images_is_sent_images_and_no_texts() -> None:
+    pixels = {"name": "pixels", "datatype": "FP32", "shape": [-1, 3, 224, 224]}
+    image = {"name": "image", "datatype": "BYTES", "shape": [-1], "parameters": {"instead": [pixels]}}
+    model = from_metadata({"name": "photos", "versions": ["1"], "inputs": [image]}, ["batch"])
+    maker = Maker(model, {"batch": Distribution(2, 2)}, {})
+    first, second = (request.arrays["image"] for request in maker.make(2))
+    assert [Image.open(BytesIO(file)).size for file in first] == [(640, 480)] * 2
+    assert len({*first, *second}) == 4
+    (shown,) = json.loads(json_body(model, maker.smallest()).content)["inputs"]
+    assert shown["shape"] == [2]
+    assert {Image.open(BytesIO(base64.b64decode(file))).format for file in shown["data"]} == {"PNG"}
 
 
 def test_an_inspection_names_axes_exactly_and_refuses_computed_sizes() -> None:

@@ -1,12 +1,15 @@
 """Arrays for requests: made up from what the model takes, or read from a file. Seeded: the same call gives the same."""
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from headway_runtime.bench.errors import BenchError
 from headway_runtime.bench.model import ModelInfo, TensorInfo
@@ -25,6 +28,7 @@ TYPES: dict[str, type[np.generic]] = {
 }
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "seven", "wizards", "pack")
 TEXT = Distribution(3, 60, 15)  # words of a text, where nothing else is said
+PHOTO = (640, 480)  # pixels of an image, width first, where no samples are given
 TRIED = (999, 99, 9, 1, 0)
 
 
@@ -52,6 +56,8 @@ class Maker:
             sizes = {name: self.sizes[name].draw(random_) for name in self.model.dimensions}
 
             def values(tensor: TensorInfo, shape: tuple[int, ...]) -> Array:
+                if tensor.images:
+                    return _images(shape, lambda: _photo(generator))
                 if tensor.datatype == "BYTES":
                     return self._texts(tensor, shape, random_)
                 return self._values(tensor, shape, generator)
@@ -151,9 +157,27 @@ def _checked(file: Path, request: Arrays, inputs: Sequence[TensorInfo]) -> Reque
 
 
 def _filled(tensor: TensorInfo, shape: tuple[int, ...], value: int) -> Array:
+    if tensor.images:
+        return _images(shape, lambda: _encoded(Image.new("RGB", (8, 8), "orange"), "PNG"))
     if tensor.datatype == "BYTES":
         return np.full(shape, "a lazy dog", dtype=object)
     return np.full(shape, value).astype(np.uint16 if tensor.datatype == "BF16" else TYPES[tensor.datatype])
+
+
+def _photo(generator: np.random.Generator) -> bytes:
+    """A made-up photo as a camera's file would be: coarse noise, enlarged."""
+    coarse = generator.integers(0, 256, size=(30, 40, 3), dtype=np.uint8)
+    return _encoded(Image.fromarray(coarse).resize(PHOTO, Image.Resampling.BICUBIC), "JPEG")
+
+
+def _encoded(image: Image.Image, form: str) -> bytes:
+    file = BytesIO()
+    image.save(file, form)
+    return file.getvalue()
+
+
+def _images(shape: tuple[int, ...], make: Callable[[], bytes]) -> Array:
+    return np.array([make() for _ in range(math.prod(shape))], dtype=object).reshape(shape)
 
 
 def _is_integer(tensor: TensorInfo) -> bool:

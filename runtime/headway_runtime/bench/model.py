@@ -11,11 +11,14 @@ BATCH = "batch"
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """An input or output. `axes`: for each axis its size, or the name of its dimension."""
+    """An input or output. `axes`: for each axis its size, or the name of its dimension. `images`: its BYTES are files
+    of images, not texts.
+    """
 
     name: str
     datatype: str
     axes: tuple[int | str, ...]
+    images: bool = False
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape at these sizes."""
@@ -56,7 +59,9 @@ def from_metadata(document: Mapping[str, Any], known: Sequence[str]) -> ModelInf
                 axes.append(BATCH)
             else:
                 axes.append(others[0] if len(others) == 1 else own)
-        inputs.append(TensorInfo(document_["name"], document_["datatype"], tuple(axes)))
+        instead = document_.get("parameters", {}).get("instead", [])
+        images = any(len(tensor["shape"]) == 4 for tensor in instead)  # pixels; tokens have two axes
+        inputs.append(TensorInfo(document_["name"], document_["datatype"], tuple(axes), images))
     batch = BATCH if any(BATCH in tensor.axes for tensor in inputs) else None
     return ModelInfo(str(document["name"]), str(document["versions"][0]), tuple(inputs), batch)
 

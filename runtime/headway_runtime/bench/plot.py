@@ -8,7 +8,7 @@ from headway_runtime.bench.results import Results
 from headway_runtime.bench.statistics import cumulative
 
 NINES = (0.5, 0.9, 0.99, 0.999)
-MISSING = "--plot needs matplotlib, which is not installed: pip install 'headway[bench]'"
+MISSING = "--plot needs matplotlib, which is not installed: pip install '.[bench]', in a clone of Headway"
 
 
 def check_plot(file: Path) -> None:

@@ -86,7 +86,7 @@ class Session:
             requests = read_samples(plan.samples, model)
         else:
             known = self._costs.buckets() if self._costs else {}
-            words = [words_of(tensor) for tensor in model.inputs if tensor.datatype == "BYTES"]
+            words = [words_of(tensor) for tensor in model.inputs if tensor.datatype == "BYTES" and not tensor.images]
             unknown = plan.sizes.keys() - {*model.dimensions, *words}
             if unknown:
                 have = ", ".join([*model.dimensions, *words]) or "none"

@@ -41,7 +41,7 @@ def serve(
             if found and found[1].artifact.trust:
                 typer.echo("headway: spec.artifact.trust is not checked here; use headway verify", err=True)
             config = local.write_files(folder, file, found)
-            progress.step(f"preparing {file.name}: inspected, and rewritten without pickle")
+            progress.step(f"preparing {file.name}: inspecting it, and rewriting it without pickle")
             local.prepare(folder, found[1].artifact.digest if found else None, say=progress.log)
             ports = local.Ports.of(host, port, admin_port, grpc_port)
             with local.serve(folder, ports, say=progress.log) as pod:
