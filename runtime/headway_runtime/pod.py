@@ -38,6 +38,7 @@ __all__ = ["LONGEST_STEP", "Model", "Pod"]
 
 RECENT_SECONDS = 60.0
 LONGEST_STEP = 600.0  # seconds: a bucket or a trial before the pod is ready that takes longer has failed
+_SERVING = (Phase.READY, Phase.DRAINING)
 _OVERLOAD = frozenset({QueueFullError.kind, OverloadedError.kind, DeadlineExceededError.kind})
 STUCK_SECONDS = 30.0  # no run takes this long and 20 times its bucket's measured cost, unless the device hangs
 
@@ -95,7 +96,7 @@ class Pod:
         """The model and the knobs in force. Raises NotServingError, saying what the pod is doing instead."""
         if self.refusing:
             raise NotServingError("this pod is ending; send the request again")
-        if self.model is None or self.settings is None or self.phase not in (Phase.READY, Phase.DRAINING):
+        if self.model is None or self.settings is None or self.phase not in _SERVING:
             raise NotServingError(self.describe())
         return self.model, self.settings
 

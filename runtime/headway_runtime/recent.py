@@ -4,10 +4,10 @@ Fed once for each run and each refusal, on the event loop. The minutes end with 
 asks any more goes on to say what its latest load said, so that silence is no news.
 """
 
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import log
 
 from headway_runtime.advice import Window
 from headway_runtime.batching.policy import Cost, Limits
@@ -17,8 +17,8 @@ CELL_SECONDS = 10.0
 CELLS = 30  # five minutes
 
 _LEAST = 1e-5  # seconds; what is shorter counts as this
-_STEP = log(1.1)  # quantiles are exact to 5 %
 _STEPS = 170  # up to 100 s
+_BOUNDS = tuple(_LEAST * 1.1**step for step in range(1, _STEPS))  # quantiles are exact to 5 %
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class Recent:
 
 
 def _step(seconds: float) -> int:
-    return 0 if seconds <= _LEAST else min(_STEPS - 1, int(log(seconds / _LEAST) / _STEP))
+    return bisect_right(_BOUNDS, seconds)
 
 
 def _quantile(share: float, counts: Sequence[Sequence[int]]) -> float:

@@ -91,10 +91,8 @@ class Desk:
         return [found[number].outputs for number in sent]
 
     def _send(self, inputs: Mapping[str, torch.Tensor]) -> int:
-        number, layout, now = next(self.numbers), self.model.layout, time.monotonic()
+        number, now = next(self.numbers), time.monotonic()
         request = self.model.intake.request(Given(inputs))
-        group = None if request.alone else layout.group_key(request.sizes, request.inputs)
-        sizes = layout.padded_sizes(request.sizes)
-        ticket = Ticket(number, group, request.rows, request.bytes, now, now + 20, sizes)
+        ticket = Ticket(number, request.group, request.rows, request.bytes, now, now + 20, request.padded)
         self.model.engine.submit(Work(ticket, request.inputs, request.sizes, number, lambda: False))
         return number

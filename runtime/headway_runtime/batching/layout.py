@@ -10,6 +10,7 @@ Pure tensor work; which shapes a run has, `batching.assembly` decides.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TypeAlias
 
 import torch
@@ -61,13 +62,20 @@ class Layout:
         """Rows of a request: 1 when the program is not batched."""
         return 1 if self.batch is None else sizes[self.batch]
 
-    def group_key(self, sizes: Mapping[str, int], inputs: Sequence[torch.Tensor]) -> Hashable:
-        """Requests with equal keys may share a run. None: this program's requests never share one."""
-        if self.batch is None:
-            return None
-        apart = tuple(  # what is empty is no shorter request: the proof of padding does not speak of it
+    def apart(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """In what the sizes of requests that share a run agree."""
+        return tuple(  # what is empty is no shorter request: the proof of padding does not speak of it
             [size if name not in self.padded else not size for name, size in sizes.items() if name != self.batch]
         )
+
+    def group_key(self, sizes: Mapping[str, int], inputs: Sequence[torch.Tensor]) -> Hashable:
+        """Requests with equal keys may share a run. None: this program's requests never share one."""
+        return self.group_of(self.apart(sizes), inputs)
+
+    def group_of(self, apart: tuple[int, ...], inputs: Sequence[torch.Tensor]) -> Hashable:
+        """The same, of what `apart` says."""
+        if self.batch is None:
+            return None
         if None not in self.inputs:
             return apart
         return apart, tuple([_content(t) for t, axis in zip(inputs, self.inputs, strict=True) if axis is None])
@@ -118,19 +126,21 @@ class Layout:
                 raise ValueError(
                     f"output {index} has {tensor.shape[axis]} rows on axis {axis} where {total} were put in"
                 )
-        parted: list[Tensors] = []
-        start = 0
-        for number, count in enumerate(rows):
-            mine = tuple(
-                [
-                    tensor if axis is None or count == total else tensor.narrow(axis, start, count)
-                    for tensor, axis in zip(outputs, self.outputs, strict=True)
-                ]
-            )
-            own = None if shapes is None else shapes[number]
-            parted.append(mine if own is None else tuple([_cut(t, s) for t, s in zip(mine, own, strict=True)]))
-            start += count
-        return parted
+        if len(rows) == 1 and rows[0] == total:
+            parted = [tuple(outputs)]
+        else:
+            cuts = [*rows, total - sum(rows)]  # the last part only filled the batch up
+            each = [
+                repeat(tensor, len(rows)) if axis is None else tensor.split(cuts, axis)[: len(rows)]
+                for tensor, axis in zip(outputs, self.outputs, strict=True)
+            ]
+            parted = list(zip(*each, strict=True))
+        if shapes is None:
+            return parted
+        return [
+            mine if own is None else tuple([_cut(tensor, shape) for tensor, shape in zip(mine, own, strict=True)])
+            for mine, own in zip(parted, shapes, strict=True)
+        ]
 
     def split(self, inputs: Tensors, rows: int, most: int) -> list[tuple[int, Tensors]]:
         """A request of `rows` rows in parts of at most `most`, as even as can be: (rows, inputs) of each."""

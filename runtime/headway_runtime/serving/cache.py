@@ -12,7 +12,6 @@ Lives on the event loop, except `gone` of the calls that it makes.
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import blake2b
 from struct import pack
 from typing import Protocol
@@ -88,7 +87,7 @@ class ResponseCache:
             flight = self._flights[key] = _Flight(call, compute)
             self._fly(key, flight)
         else:
-            compute(replace(call, done=self._keeping(key, call)))
+            compute(call._replace(done=self._keeping(key, call)))
 
     def _fly(self, key: bytes, flight: "_Flight") -> None:
         """Compute for the present leader; while that ends at once, and with an error, for the next."""

@@ -4,7 +4,7 @@ Shapes include the batch axis, and -1 where a size is symbolic.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,6 +20,18 @@ _PROTOCOL = {dtype: name for name, dtype in BY_PROTOCOL.items()}
 _BOUND = 4096  # combinations of shapes that are remembered
 
 
+class _Bound(NamedTuple):
+    """Axis sizes by dimension, rows, sizes along the padded dimensions, and those in which requests that share a run
+    agree. `alone`: it is beyond the buckets.
+    """
+
+    sizes: dict[str, int]
+    rows: int
+    padded: tuple[int, ...]
+    apart: tuple[int, ...]
+    alone: bool
+
+
 class Intake:
     """Checks requests for one program, and names its outputs."""
 
@@ -28,10 +40,11 @@ class Intake:
         self._layout = layout
         self._buckets = buckets
         self._inputs = tuple(spec.name for spec in program.inputs)
+        self._names = frozenset(self._inputs)
         self._outputs = {spec.name: position for position, spec in enumerate(program.outputs)}
         self._all = tuple(range(len(program.outputs)))
         self._dtypes = tuple(BY_PROTOCOL[spec.datatype] for spec in program.inputs)
-        self._bound: dict[tuple[Sequence[int], ...], tuple[dict[str, int], bool] | str] = {}
+        self._bound: dict[tuple[Sequence[int], ...], _Bound | str] = {}
         self._splits = layout.batch is not None and _shapes_known(program)
 
     def describe(self) -> dict[str, Any]:
@@ -57,23 +70,24 @@ class Intake:
 
     def request(self, given: Given) -> Request:
         """A checked request. Raises InvalidRequestError: what is wrong, in which input, and what is allowed."""
-        if len(given.inputs) != len(self._inputs) or any(name not in given.inputs for name in self._inputs):
+        if len(given.inputs) != len(self._inputs) or not self._names.issuperset(given.inputs):
             raise self._misnamed(given.inputs)
-        inputs = tuple(self._tensor(at, given.inputs[name]) for at, name in enumerate(self._inputs))
-        sizes, alone = self._bind([tensor.shape for tensor in inputs])
+        inputs = tuple([self._tensor(at, given.inputs[name]) for at, name in enumerate(self._inputs)])
+        bound = self._bind(tuple([tensor.shape for tensor in inputs]))
         return Request(
             inputs,
-            sizes,
-            rows=self._layout.rows(sizes),
-            bytes=sum(tensor.nbytes for tensor in inputs),
-            outputs=self._all if given.outputs is None else self._wanted(given.outputs),
-            alone=alone,
+            bound.sizes,
+            bound.rows,
+            sum([tensor.nbytes for tensor in inputs]),
+            self._all if given.outputs is None else self._wanted(given.outputs),
+            bound.padded,
+            None if bound.alone else self._layout.group_of(bound.apart, inputs),
         )
 
     def outputs(self, request: Request, tensors: Tensors) -> tuple[Output, ...]:
         """The wanted outputs, named."""
         specs = self._program.outputs
-        return tuple(Output(specs[at].name, specs[at].datatype, tensors[at]) for at in request.outputs)
+        return tuple([Output(specs[at].name, specs[at].datatype, tensors[at]) for at in request.outputs])
 
     def no_rows(self, request: Request) -> Tensors:
         """The outputs of a request without rows, which is answered without running."""
@@ -109,21 +123,20 @@ class Intake:
             raise InvalidRequestError(f"output {unknown[:100]!r} is not one of this model's: {_list(self._outputs)}")
         return tuple(self._outputs[name] for name in names)
 
-    def _bind(self, shapes: Sequence[Sequence[int]]) -> tuple[dict[str, int], bool]:
-        """Axis sizes by dimension, within the program's ranges, its guards and the buckets; and whether it runs alone,
-        because it is beyond the buckets. Requests of the same shapes share what is returned.
+    def _bind(self, shapes: tuple[Sequence[int], ...]) -> "_Bound":
+        """What the shapes of a request's inputs say, within the program's ranges, its guards and the buckets. Requests
+        of the same shapes share what is returned.
         """
-        key = tuple(shapes)
-        found = self._bound.get(key)
+        found = self._bound.get(shapes)
         if found is None:
             if len(self._bound) >= _BOUND:
                 self._bound.clear()
-            found = self._bound[key] = self._first_of_its_shapes(shapes)
+            found = self._bound[shapes] = self._first_of_its_shapes(shapes)
         if isinstance(found, str):
             raise InvalidRequestError(found)
         return found
 
-    def _first_of_its_shapes(self, shapes: Sequence[Sequence[int]]) -> tuple[dict[str, int], bool] | str:
+    def _first_of_its_shapes(self, shapes: Sequence[Sequence[int]]) -> "_Bound | str":
         """The same, or why it is refused."""
         rows, runnable = self._within_a_run(shapes)
         try:
@@ -135,7 +148,8 @@ class Intake:
             return alone
         if self._layout.batch is not None:
             sizes[self._layout.batch] = rows
-        return sizes, alone
+        layout = self._layout
+        return _Bound(sizes, layout.rows(sizes), layout.padded_sizes(sizes), layout.apart(sizes), alone)
 
     def _admission(self, sizes: dict[str, int]) -> str | bool:
         """Why a run of these sizes is refused; or whether it is beyond the buckets."""

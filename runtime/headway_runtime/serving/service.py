@@ -77,15 +77,15 @@ class Service:
         self._submit(model, settings, request, call)
 
     def _submit(self, model: Model, settings: Settings, request: Request, call: Call) -> None:
-        layout, engine = model.layout, model.engine
+        engine = model.engine
         ticket = Ticket(
             next(self._pod.ids),
-            None if request.alone else layout.group_key(request.sizes, request.inputs),
+            request.group,
             request.rows,
             request.bytes,
             time.monotonic(),
             call.deadline,
-            layout.padded_sizes(request.sizes),
+            request.padded,
             call.priority,
         )
         slot = _Waiting(self._pod, model, request, call)

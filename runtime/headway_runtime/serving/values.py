@@ -1,14 +1,20 @@
-"""What passes between a protocol and the batcher. Nothing here belongs to one protocol, and nothing waits."""
+"""What passes between a protocol and the batcher. Nothing here belongs to one protocol, and nothing waits.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+What is made for every request is a named tuple, which costs a third of a frozen dataclass.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 from headway_runtime.batching.layout import Tensors
 from headway_runtime.batching.policy import Priority
 from headway_runtime.errors import RequestError
+
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +28,7 @@ class BytesArray:
 Value: TypeAlias = torch.Tensor | BytesArray
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """A request as a client wrote it: named inputs, and the names of the outputs it wants (None: all).
 
     `classes`: outputs of which it wants the best classes instead of the scores, and how many (`steps.labels`).
@@ -31,14 +36,14 @@ class Given:
 
     inputs: Mapping[str, Value]
     outputs: tuple[str, ...] | None = None
-    classes: Mapping[str, int] = field(default_factory=dict)
+    classes: Mapping[str, int] = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A checked request: inputs in the program's order, axis sizes by dimension, positions of the wanted outputs.
 
-    `alone`: it is beyond the largest bucket of a dimension other than the batch, and shares a run with nobody.
+    `padded` are its sizes along the padded dimensions. Requests of one `group` may share a run (`Layout.group_key`);
+    None: this one shares with nobody, as one that is beyond the largest bucket of a dimension other than the batch.
     """
 
     inputs: Tensors
@@ -46,11 +51,11 @@ class Request:
     rows: int
     bytes: int
     outputs: tuple[int, ...]
-    alone: bool = False
+    padded: tuple[int, ...]
+    group: Hashable
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """One named output; `datatype` is the protocol's, such as FP32."""
 
     name: str
@@ -58,8 +63,7 @@ class Output:
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What a request gets: its outputs, the seconds it waited, the rows that ran with it, and what else there is to
     say, as the protocols' `parameters`.
     """
@@ -68,15 +72,14 @@ class Reply:
     queue_seconds: float = 0.0
     batch_rows: int = 0
     cached: bool = False
-    parameters: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, int] = NOTHING
 
 
 Done = Callable[[Reply | RequestError | None], None]
 """Called once, on the event loop. None: the client is gone, nobody wants an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """The circumstances of a request. `deadline` is of time.monotonic(): it must have started by then."""
 
     deadline: float

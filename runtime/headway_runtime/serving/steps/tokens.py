@@ -5,6 +5,7 @@ is for the program. A file may ask for cutting and filling up by itself; that is
 """
 
 import os
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import Any
 from headway_runtime.errors import FatalError
 
 LOAD_SECONDS = 60.0
+_PATTERN = re.compile(rb'"%s"' % b"".join(rb"(?:%c|\\u00%02x)" % (letter, letter) for letter in b"Regex"))
+"""The key of a pattern, its letters as they are or as JSON's escapes."""
 _PADDING_TOKENS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>")
 
 
@@ -35,7 +38,7 @@ class Tokenizer:
         self._tokenizer = _within(LOAD_SECONDS, data)
         self._from = (self._tokenizer.truncation or {}).get("direction", "right")
         self.filler = _filler(self._tokenizer)
-        self.linear = b'"Regex"' not in data
+        self.linear = _PATTERN.search(data) is None
         """Whether no pattern of the file's author is tried on a text, which could take for ever on a short one."""
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
