@@ -164,6 +164,7 @@ def test_a_text_is_not_tokenized_on_the_event_loop_by_patterns_of_the_author(tmp
     made = Library.from_str(data.decode())
     made.pre_tokenizer = pre_tokenizers.Split(Regex(" "), "removed")
     assert not Tokenizer(made.to_str().encode()).linear
+    assert not Tokenizer(made.to_str().replace('"Regex"', '"\\u0052ege\\u0078"').encode()).linear  # the same to JSON
 
 
 def test_a_text_on_which_the_library_panics_fails_alone_and_others_go_on() -> None:
