@@ -61,6 +61,7 @@ def test_data_is_read_flat_or_nested(
         ("FP32", [1, 2], "holds 2 values; shape [1] needs 1"),
         ("FP32", {"a": 1}, "must be an array of numbers"),
         ("FP16", [1], "binary tensor extension"),
+        ("int64", [1], "'int64' is no datatype"),
         ("INT64", [True, 1], "whole numbers"),
         ("FP32", [True, 1.5], "found 'True'"),
         ("FP32", [[1.0], "NaN"], "found '[1.0]'"),

@@ -103,7 +103,7 @@ def _mismatch(given: Tensor, taken: Tensor) -> str | None:
 
 def _check_text(text: Text, inputs: Mapping[str, Tensor], tokenizer: bool) -> None:
     if not tokenizer:
-        raise _refusal("the archive holds no extra/tokenizer.json", "text")
+        raise _refusal("the archive holds no extra/tokenizer.json; give one with headway export --tokenizer", "text")
     ids = _named(text.ids, inputs, "text", "ids")
     if ids["dtype"] not in IDS or len(ids["shape"]) != 2:
         raise _refusal(

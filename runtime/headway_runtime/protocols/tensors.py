@@ -98,6 +98,8 @@ def decode_parts(name: str, datatype: str, shape: Sequence[int], numbers: Number
 
 def no_json(datatype: str) -> str:
     """Why a tensor of this datatype is not served here."""
+    if datatype not in IN_BINARY_ONLY:
+        return f"{datatype!r} is no datatype; those are {', '.join(NUMPY)}, FP16, BF16 and BYTES"
     return f"{datatype} cannot be written in JSON; it needs the protocol's binary tensor extension"
 
 
