@@ -7,7 +7,8 @@ import yaml
 from headway_api.names import PRIORITY_HEADER, TIMEOUT_HEADER
 from headway_api.podconfig import Advice
 from headway_api.types import Batching
-from headway_runtime.batching.policy import LEVEL_SECONDS, NOTICEABLE, Priority
+from headway_runtime.batching.grouping import NOTICEABLE
+from headway_runtime.batching.policy import LEVEL_SECONDS, Priority
 from headway_runtime.serving.cache import SLACK
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,6 +14,7 @@ several dimensions size means volume, and only requests are looked at that waste
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from heapq import merge
 from math import prod
 
@@ -24,6 +25,7 @@ Cost = Callable[[int, Sizes], float]
 """Seconds of one run with that many rows, padded to those sizes. Positive, and the same each time it is asked."""
 
 PIECES = 24  # on each side of a request
+NOTICEABLE = 0.05  # the share of a row's cost that more company must be able to save, or else it is not waited for
 DELAY = 0.001  # a second in which a row waits for its run to end counts like so many seconds of the device
 WASTE = 1.5  # the volume of two requests' common box, as a multiple of the larger one's
 _REMEMBERED = 512  # different sizes whose costs are kept
@@ -69,6 +71,8 @@ class Group:
 
     def first(self) -> Ticket:
         """The one that is first in line."""
+        if len(self.entries) == 1:  # one size, which is the usual case
+            return next(iter(self.entries.values()))[0][2]
         return min(entries[0] for entries in self.entries.values())[2]
 
     def larger(self, anchor: Ticket) -> Iterator[Ticket]:
@@ -96,10 +100,12 @@ class Curves:
 
     def __init__(self, cost: Cost, most: int) -> None:
         self._cost = cost
+        self._most = most
         powers = (step << exponent for exponent in range(most.bit_length()) for step in (2, 3))
         self._marks = sorted({1, most, *(rows for rows in powers if rows < most)})
         self._best: dict[Sizes, list[tuple[float, int]]] = {}
         self._curves: dict[Sizes, list[float]] = {}
+        self._enough: dict[Sizes, int] = {}
 
     def each(self, rows: int, sizes: Sizes) -> float:
         """The cost of a row in a run of so many."""
@@ -124,6 +130,20 @@ class Curves:
             known = self._best[sizes] = self._learn(sizes)
         best = known[bisect_right(self._marks, rows) - 1]
         return best if rows in self._marks else min(best, (self.each(rows, sizes), rows))
+
+    def enough(self, sizes: Sizes) -> int:
+        """Rows to which more company would not make a noticeable difference."""
+        rows = self._enough.get(sizes)
+        if rows is None:
+            if len(self._enough) >= _REMEMBERED:
+                self._enough.clear()
+            least = self.best(self._most, sizes)[0]
+            sated = partial(self._nearly, least, sizes)
+            rows = self._enough[sizes] = 1 + bisect_left(range(1, self._most), True, key=sated)
+        return rows
+
+    def _nearly(self, least: float, sizes: Sizes, rows: int) -> bool:
+        return least > (1 - NOTICEABLE) * self.best(rows, sizes)[0]
 
     def _learn(self, sizes: Sizes) -> list[tuple[float, int]]:
         if len(self._best) >= _REMEMBERED:

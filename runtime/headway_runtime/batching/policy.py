@@ -29,9 +29,6 @@ from headway_runtime.batching.tickets import LEVEL_SECONDS, Limits, Plan, Priori
 
 __all__ = ["LEVEL_SECONDS", "Cost", "Limits", "Plan", "Policy", "Priority", "Refusal", "Ticket"]
 
-NOTICEABLE = 0.05
-"""The share of a row's cost that more company must be able to save, or else it is not waited for."""
-
 _NEVER = float("inf")
 _NOTHING = Plan()
 
@@ -195,12 +192,7 @@ class Policy:
         most = self._limits.max_batch
         if group.rows >= most:
             return True
-        if self._curves is None:
-            return False
-        sizes = group.first().sizes
-        later, _ = self._curves.best(most, sizes)
-        now, _ = self._curves.best(group.rows, sizes)
-        return later > (1 - NOTICEABLE) * now
+        return self._curves is not None and group.rows >= self._curves.enough(group.first().sizes)
 
 
 def _group_key(ticket: Ticket) -> Hashable:
