@@ -160,6 +160,7 @@ def serve(folder: Path, ports: Ports, *, say: Say) -> Child:
         "--port": ports.inference,
         "--admin-port": ports.admin,
         "--grpc-port": ports.grpc,
+        "--ends-with": os.getpid(),
     }
     return Child("headway_runtime.serve", files, folder, say=say, environment=environment())
 

@@ -1,5 +1,6 @@
 """One of a local pod's processes: started, passed the user's signals, listened to, and surely ended."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -122,7 +123,10 @@ class Child:
     def _read(self, stream: IO[bytes]) -> None:
         with stream:
             for line in stream:
-                self._say(line.decode(errors="replace").rstrip("\n"))
+                # where nobody listens any more (rich then says SystemExit), the pipe must be emptied all the same, or
+                # the process would wait for room in it
+                with contextlib.suppress(OSError, ValueError, SystemExit):
+                    self._say(line.decode(errors="replace").rstrip("\n"))
 
 
 def _refusal(file: Path, otherwise: str) -> str:

@@ -23,7 +23,7 @@ from headway_runtime.errors import FatalError
 from headway_runtime.origin import Origin, read_origin
 from headway_runtime.ports import Listeners, listen
 from headway_runtime.sandbox import confine, files_of_this_process
-from headway_runtime.sandbox.limits import forget_the_caller
+from headway_runtime.sandbox.limits import end_with, forget_the_caller
 from headway_runtime.termination import TerminationLog
 
 
@@ -33,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.configure()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
+    if arguments.ends_with:
+        end_with(arguments.ends_with)
     forget_the_caller()
     termination = TerminationLog(arguments.termination_log)
     try:
@@ -156,6 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104 - a pod has only its own
     parser.add_argument("--port", type=int, default=names.INFERENCE_PORT)
     parser.add_argument("--admin-port", type=int, default=names.ADMIN_PORT)
+    parser.add_argument("--ends-with", type=int, default=0, metavar="PID", help="of the parent, if it ends with that")
     parser.add_argument("--grpc-port", type=int, default=0, help="0: gRPC is not served")
     return parser
 

@@ -1,6 +1,7 @@
 """The command line on a laptop: the pod's own processes, prepare included, and what they say when they refuse."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from headway_runtime import local
 from headway_runtime.cli import app
+from headway_runtime.local_process import Child
 from typer.testing import CliRunner
 
 from tests.unit.pod_process import free_port, question
@@ -84,6 +86,50 @@ def test_serve_answers_under_the_manifests_name_and_rules_and_leaves_nothing_beh
     assert report["buckets"]["total"] == 2
     assert answer.status_code == 200
     assert [p.name for p in tmp_path.iterdir()] == ["md.yaml"]
+
+
+def test_the_pod_ends_with_headway_serve_even_when_that_is_killed(artifact: Path, tmp_path: Path) -> None:
+    port = free_port()
+    options = ["--port", str(port), "--admin-port", "0", "--grpc-port", "0"]
+    program = "import sys, headway_runtime.cli as c; c.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "serve", str(artifact), *options],
+        stderr=subprocess.DEVNULL,
+        env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )
+    try:
+        with httpx.Client(timeout=10) as client:
+            wait_until_ready(client, f"http://127.0.0.1:{port}/v2/health/ready", process)
+        (serving,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    finally:
+        process.kill()
+        process.wait()
+    end = time.monotonic() + 20
+    while runs(serving):
+        assert time.monotonic() < end, "it serves for ever"
+        time.sleep(0.05)
+
+
+def runs(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_a_process_says_is_taken_even_where_nobody_listens(tmp_path: Path) -> None:
+    heard = []
+
+    def say(line: str) -> None:
+        heard.append(line)
+        raise BrokenPipeError if len(heard) == 1 else SystemExit(1)
+
+    child = Child("none", {}, tmp_path, say=say)
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "wb") as stream:
+        stream.write(b"one\ntwo\nthree\n")
+    child._read(os.fdopen(reader, "rb"))
+    assert heard == ["one", "two", "three"]
 
 
 def wait_until_ready(client: httpx.Client, url: str, process: "subprocess.Popen[bytes]") -> None:

@@ -2,14 +2,17 @@
 gained.
 """
 
+import contextlib
 import os
 import resource
+import signal
 import stat
 import sys
 from pathlib import Path
 
 from headway_runtime.sandbox import kernel
 
+_SET_PDEATHSIG = 1
 _SET_DUMPABLE, _SET_NO_NEW_PRIVS = 4, 38
 _FIRST_UNNAMED = 3  # descriptors 0, 1 and 2 are the standard ones
 LARGEST_FILE = 64 << 20  # bytes
@@ -31,6 +34,16 @@ def forget_the_caller() -> None:
     entries = given.split(os.pathsep) if given else []  # an empty variable is none
     if "" in entries and here not in {os.path.abspath(entry) for entry in entries if entry}:
         sys.path[:] = [entry for entry in sys.path if entry != here]
+
+
+def end_with(parent: int) -> None:
+    """Be told to end, by SIGINT, when the parent process has: killed, it cannot say so itself. Not of systems that have
+    no such thing.
+    """
+    with contextlib.suppress(OSError, kernel.UnknownMachineError):
+        kernel.call("prctl", _SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(0)
 
 
 def limit() -> None:
