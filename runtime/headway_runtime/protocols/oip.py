@@ -68,12 +68,13 @@ def encode(question: Question, reply: Reply, identity: bytes) -> Written:
     heads: list[bytes] = []
     tails: list[bytes] = []
     for output in reply.outputs:
+        described = _described(output.name, output.datatype, output.value.shape)
         if question.chosen.get(output.name, question.in_binary):
             tail = binary.encode(output.value)
-            heads.append(b'%b,"parameters":{"binary_data_size":%d}}' % (_described(output), len(tail)))
+            heads.append(b'%b,"parameters":{"binary_data_size":%d}}' % (described, len(tail)))
             tails.append(tail)
         else:
-            heads.append(b'%b,"data":%b}' % (_described(output), _data(output)))
+            heads.append(b'%b,"data":%b}' % (described, _data(output)))
     named = b"" if question.identifier is None else b',"id":' + orjson.dumps(question.identifier)
     more = b',"parameters":' + orjson.dumps(dict(reply.parameters)) if reply.parameters else b""
     text = b'%b%b%b,"outputs":[%b]}' % (identity, named, more, b",".join(heads))
@@ -258,13 +259,9 @@ def _refuse_shared_memory(where: str, parameters: Mapping[str, Any]) -> None:
         raise InvalidRequestError(f"{where}: shared memory is not served here; send and ask for the tensor itself")
 
 
-def _described(output: Output) -> bytes:
-    return b'%b,"shape":%b' % (_begin(output.name, output.datatype), orjson.dumps(list(output.value.shape)))
-
-
 @lru_cache(1024)
-def _begin(name: str, datatype: str) -> bytes:
-    return orjson.dumps({"name": name, "datatype": datatype})[:-1]
+def _described(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+    return orjson.dumps({"name": name, "datatype": datatype, "shape": list(shape)})[:-1]
 
 
 def _data(output: Output) -> bytes:
