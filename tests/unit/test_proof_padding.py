@@ -10,6 +10,7 @@ from headway_api.podconfig import PaddingReport, Verdict
 from headway_api.types import Padding
 from headway_runtime.batching.layout import Layout
 from headway_runtime.export import Size, export_model
+from headway_runtime.proof.noise import largest
 from torch import nn
 from torch.nn import functional
 
@@ -215,6 +216,22 @@ def test_without_a_mask_and_a_recorded_value_nothing_is_padded(module: Callable[
     assert report.verdict is Verdict.UNPROVEN, report.message
     assert layout.padded == ()
     assert "headway export --pad ids=VALUE" in report.message
+
+
+@pytest.mark.parametrize(
+    ("numbers", "usual"),
+    [
+        ([0.5, -2.0, 1.0, -1e30], 2.0),
+        ([0.5, -2.0, 1.0, -1e4, float("-inf"), float("nan")], 2.0),
+        ([0.5, 3.0, 900.0], 900.0),
+        ([1e-22, 3e-22, 1e-21, 1.0], 1.0),  # a softmax that is sure
+        ([0.0, 0.0, 4000.0], 4000.0),
+        ([1.0, -1e30, -1e30, -1e30], 1.0),
+        ([0.0, 0.0], 0.0),
+    ],
+)
+def test_numbers_that_stand_for_never_are_no_scale(numbers: list[float], usual: float) -> None:
+    assert largest(torch.tensor(numbers)) == usual
 
 
 def recorded(module: nn.Module, folder: Path, padding: dict[str, float]) -> tuple[Layout, PaddingReport]:

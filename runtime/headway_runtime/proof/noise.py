@@ -21,7 +21,9 @@ APART = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 4e-2, torch.bf
 LOUDEST = 100
 """Times the floor: with more noise than that, agreement would say nothing."""
 BEYOND = 1000
-"""Times all usual numbers of an output: from there on a number stands for something, and measures nothing."""
+"""Times all usual numbers of an output, and times 1 (beside tiny probabilities, 1 is usual): from there on a number
+stands for something, and measures nothing.
+"""
 
 
 @dataclass(slots=True)
@@ -69,8 +71,8 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def largest(tensor: torch.Tensor) -> float:
-    """The largest usual absolute value: finite, and not `BEYOND` times the next smaller one, unless three quarters are.
-    0 of whole numbers, which have no rounding.
+    """The largest usual absolute value: finite, and not `BEYOND` times the next smaller one and 1, unless most are. 0 of
+    whole numbers, which have no rounding.
     """
     if not tensor.dtype.is_floating_point:
         return 0.0
@@ -79,8 +81,8 @@ def largest(tensor: torch.Tensor) -> float:
     if not values.numel():
         return 0.0
     most, quarter = float(values.max()), float(values.kthvalue(-(-values.numel() // 4)).values)
-    if most <= BEYOND * quarter:
+    if most <= BEYOND * max(quarter, 1.0):
         return most
     rising = values[values >= quarter].sort().values
-    leaps = torch.nonzero(rising[1:] > BEYOND * rising[:-1])
+    leaps = torch.nonzero(rising[1:] > BEYOND * rising[:-1].clamp(min=1))
     return float(rising[leaps[0]]) if leaps.numel() else most
