@@ -71,8 +71,8 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def largest(tensor: torch.Tensor) -> float:
-    """The largest usual absolute value: finite, and not `BEYOND` times the next smaller one and 1, unless most are. 0 of
-    whole numbers, which have no rounding.
+    """The largest usual absolute value: finite, and not `BEYOND` times the next smaller one and 1, unless most are.
+    0 of whole numbers, which have no rounding.
     """
     if not tensor.dtype.is_floating_point:
         return 0.0
