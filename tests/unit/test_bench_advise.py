@@ -1,11 +1,18 @@
 """The fit of the cost curve, and what is advised for known curves and loads: pure."""
 
+import io
+import re
+
 import pytest
 from headway_api.podconfig import Advice, BucketCost
 from headway_runtime.bench.advise import Advised, Load, Setting, advise, doubtful
+from headway_runtime.bench.buckets import choose, waste
 from headway_runtime.bench.costs import Costs, Point, fit
+from headway_runtime.bench.report import show
+from headway_runtime.bench.results import Results
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 ROWS = (1, 2, 4, 8, 16, 32)
 NOW = Setting(max_batch=32, max_wait=0.002)
@@ -111,9 +118,41 @@ def test_buckets_follow_the_requests_and_the_advised_batch() -> None:
     costs = line(0.005, 0.001, lengths=(16, 64, 512))
     sizes = [{"batch": 1, "sequence": 20}] * 50 + [{"batch": 4, "sequence": 40}] * 50
     found = advise(costs, Load(10, saturation=50, sizes=sizes), Setting(8, 0.0))
-    assert found.buckets["sequence"] == (24, 40)
+    assert found.buckets["sequence"] == (20, 40, 512)  # what was admitted still is
+    assert "20 to 40, padded +0%" in found.why[2]
     assert found.buckets["batch"][-1] >= max(4, found.setting.max_batch)
     assert found.changes_buckets
+
+
+def test_no_advice_lowers_what_is_admitted() -> None:
+    costs = line(0.0001, 0.001, lengths=(16, 64, 512))  # rows are not cheaper together: maxBatch 1
+    sizes = [{"batch": 1, "sequence": 9}]
+    for load in (
+        Load(10, 50, sizes),
+        Load(10, 50, sizes, made_up=["sequence"]),
+        Load(10, 50, sizes, unpadded=["sequence"]),
+    ):
+        found = advise(costs, load, Setting(8, 0.0)).buckets
+        assert (found["batch"][-1], found["sequence"][-1]) == (32, 512)
+
+
+def test_sizes_that_were_made_up_or_are_not_padded_choose_no_buckets() -> None:
+    costs = line(0.00001, 0.000001, lengths=(16, 64))
+    sizes = [{"batch": 1, "sequence": 20}]
+    made_up = advise(costs, Load(10, 50, sizes, made_up=["sequence"]), NOW)
+    assert made_up.buckets["sequence"] == (16, 64)
+    assert "give yours with --sizes" in made_up.why[2]
+    unpadded = advise(costs, Load(10, 50, sizes, unpadded=["sequence"]), NOW)
+    assert unpadded.buckets["sequence"] == (16, 64)
+    assert "requests are not padded along it" in unpadded.why[2]
+    assert re.search(r"one run of each takes 0\.\d+ ms", unpadded.why[2])
+
+
+@given(st.lists(st.integers(1, 512), min_size=1, max_size=200))
+def test_buckets_hold_every_request_and_pad_by_15_per_cent_unless_eight_are_too_few(observed: list[int]) -> None:
+    chosen = choose(observed)
+    assert chosen[-1] >= max(observed)
+    assert len(chosen) == 8 or (len(chosen) < 8 and waste(observed, chosen) <= 1.15)
 
 
 def test_a_curve_that_was_measured_beside_other_work_is_doubted() -> None:
@@ -136,7 +175,8 @@ def test_a_size_that_a_step_makes_keeps_its_buckets_and_costs_the_most() -> None
 def test_requests_of_many_rows_fit_the_largest_bucket() -> None:
     found = asked(line(0.00001, 0.001), rate=1, rows=20)
     assert found.setting.max_batch == 1
-    assert found.buckets["batch"][-1] == 20
+    assert found.buckets["batch"][-1] == 32
+    assert asked(line(0.00001, 0.001), rate=1, rows=40).buckets["batch"][-1] == 40
 
 
 def test_a_program_that_is_not_batched_is_advised_all_the_same() -> None:
@@ -145,3 +185,15 @@ def test_a_program_that_is_not_batched_is_advised_all_the_same() -> None:
     assert (found.setting, found.changes_knobs) == (Setting(1, 0.0), False)
     fixed = advise(measured([({}, 0.01)], None), Load(10, 50, [{}]), Setting(1, 0.0))
     assert fixed.buckets == {}
+
+
+def test_doubt_stands_above_the_advice_and_in_the_warnings() -> None:
+    costs = measured([({"batch": 1}, 0.012), ({"batch": 4}, 0.142), ({"batch": 8}, 0.171)], "batch")
+    advised = asked(costs, rate=10)
+    results = Results("m", "http://host", {}, {}, False, {}, costs=costs, now=NOW, advised=advised)
+    results.doubt = doubtful(advised.candidates)
+    console = Console(record=True, width=200, file=io.StringIO())
+    show(results, console)
+    text = console.export_text()
+    assert text.index("Do not trust the advice") < text.index("spec:")
+    assert results.to_dict()["warnings"] == [results.doubt]

@@ -9,7 +9,7 @@ next one fills by itself; at a rate at which that alone keeps the device below `
 else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,12 +28,18 @@ DOUBTFUL = 1.5  # cost of a row over that in smaller runs
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was measured, or is expected. `sizes`: of a fair sample of requests, the batch dimension included."""
+    """What was measured, or is expected. `sizes`: of a fair sample of requests, the batch dimension included.
+
+    `made_up`: dimensions whose sizes nobody gave, so that they say nothing of the requests that will come. `unpadded`:
+    dimensions along which the pod joins only requests of equal size.
+    """
 
     rate: float  # requests per second to be ready for
     saturation: float  # good answers per second at most
     sizes: Sequence[Mapping[str, int]]
     latency_target: float | None = None  # seconds, for 99 of 100 requests
+    made_up: Collection[str] = ()
+    unpadded: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,9 @@ def _elsewhere(load: Load, idle: float) -> str:
 
 
 def _buckets(costs: Costs, load: Load, max_batch: int) -> tuple[dict[str, tuple[int, ...]], str]:
+    """Buckets and why. The largest of each dimension, the most that is admitted, is never lowered: a sample of requests
+    does not say that larger ones will not come.
+    """
     now = costs.buckets()
     chosen: dict[str, tuple[int, ...]] = {}
     told = []
@@ -195,25 +204,36 @@ def _buckets(costs: Costs, load: Load, max_batch: int) -> tuple[dict[str, tuple[
             chosen[name] = _batch_sizes(max_batch, warmed=sizes[-1], rows=max(each.get(name, 1) for each in load.sizes))
             continue
         observed = [request[name] for request in load.sizes if name in request]
-        if not observed:
+        if (why := _as_now(name, observed, load)) is not None:
             chosen[name] = sizes
-            told.append(f"{name} as now: a step before the program makes it, and its costs count at the largest")
+            told.append(f"{name} as now: {why}")
             continue
-        chosen[name] = choose(observed)
+        chosen[name] = tuple(sorted({*choose(observed), sizes[-1]}))
         told.append(
             f"{name} as requests have it ({min(observed)} to {max(observed)}, padded {_waste(observed, chosen[name])})"
         )
     if not chosen:
         return {}, "shapeBuckets: every size of this program is fixed"
-    cost = f"one run of each takes {costs.warm_seconds(chosen):.2f} s, of those now {costs.warm_seconds(now):.2f} s"
-    return chosen, "shapeBuckets: " + "; ".join([*told, cost, "the largest is the most that is admitted"])
+    cost = f"one run of each takes {_ms(costs.warm_seconds(chosen))}, of those now {_ms(costs.warm_seconds(now))}"
+    return chosen, "shapeBuckets: " + "; ".join([*told, cost, "the largest, the most that is admitted, stays"])
+
+
+def _as_now(name: str, observed: Sequence[int], load: Load) -> str | None:
+    """Why the buckets of a dimension should stay as they are."""
+    if not observed:
+        return "a step before the program makes it, and its costs count at the largest"
+    if name in load.unpadded:
+        return "requests are not padded along it, so its sizes only say what is warmed and admitted"
+    if name in load.made_up:
+        return "its sizes were made up here; give yours with --sizes or --samples"
+    return None
 
 
 def _batch_sizes(max_batch: int, *, warmed: int, rows: int) -> tuple[int, ...]:
     """Batch buckets: the largest is the ceiling of a hot knob and of a request's rows. Where larger runs were never
     measured and might be better, one is.
     """
-    ceiling = max(rows, 2 * max_batch if max_batch == warmed > 1 else max_batch)
+    ceiling = max(rows, 2 * max_batch if max_batch == warmed > 1 else warmed)
     return tuple(sorted({1, max_batch, ceiling, *(2**power for power in range(2, 16) if 2**power < ceiling)}))
 
 

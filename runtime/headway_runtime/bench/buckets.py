@@ -11,7 +11,7 @@ from collections.abc import Sequence
 ENOUGH = 1.15  # padded cells over real ones: less is not worth another bucket
 
 
-def choose(observed: Sequence[int], *, at_most: int = 6) -> tuple[int, ...]:
+def choose(observed: Sequence[int], *, at_most: int = 8) -> tuple[int, ...]:
     """Ascending sizes that hold every observed one, as few as waste at most `ENOUGH`; never more than `at_most`."""
     counts = sorted(Counter(_rounded(size) for size in observed).items())
     best: tuple[int, ...] = (counts[-1][0],)
@@ -29,8 +29,11 @@ def waste(observed: Sequence[int], sizes: Sequence[int]) -> float:
 
 
 def _rounded(size: int) -> int:
-    """Up to a multiple of 8 (of 1 for small sizes): kernels like those, and near sizes become one."""
-    return size if size <= 8 else -(-size // 8) * 8
+    """Up to a multiple of a power of two, at most 8 and at most an eighth of the size: kernels like those, near sizes
+    become one, and the rounding alone never wastes what `ENOUGH` allows.
+    """
+    step = max(1, min(8, 1 << max(0, size.bit_length() - 4)))
+    return -(-size // step) * step
 
 
 def _best(counts: Sequence[tuple[int, int]], count: int) -> tuple[int, ...]:

@@ -26,6 +26,8 @@ def show(results: Results, console: Console) -> None:
         console.print(_curves(results))
     if results.advised is not None:
         console.print(_candidates(results))
+        if results.doubt is not None:
+            console.print(f"[bold red]doubtful[/] {results.doubt}")
         console.print(f"[bold]{results.advised.reason.value}[/]. To set:\n")
         console.print("\n".join(snippet(results)), markup=False)
         console.print()

@@ -95,6 +95,7 @@ class Results:
     costs: Costs | None = None
     now: Setting | None = None
     advised: Advised | None = None
+    doubt: str | None = None  # why the advice cannot be trusted
     pod_says: Recommendation | None = None
     verified: list[Measurement] = field(default_factory=list)  # with the advised knobs
     warnings: list[str] = field(default_factory=list)
@@ -107,7 +108,7 @@ class Results:
             "requests": {"sizes": dict(self.sizes), "ranges": dict(self.ranges), "binary": self.binary},
             "machine": dict(self.machine),
             "measurements": [each.to_dict() for each in self.measurements],
-            "warnings": self.warnings,
+            "warnings": [*([self.doubt] if self.doubt else []), *self.warnings],
         }
         if self.at_target is not None:
             found["latencyTarget"] = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway_api.podconfig import Report
+from headway_api.podconfig import Report, Verdict
 from headway_api.units import format_duration, parse_duration
 
 from headway_runtime.bench import load
@@ -29,6 +29,7 @@ LONGEST_TRIAL = 30.0  # seconds
 SHARES = (1 / 3, 0.8)  # of saturation: a quiet hour and a busy one
 CLIENT_BUSY = 0.7  # of a processor
 LATE = 1e-3  # seconds
+PADDED = (Verdict.PROVEN, Verdict.TRUSTED)
 
 Say = Callable[[str], None]
 
@@ -162,8 +163,17 @@ class Session:
             return
         results.now, results.pod_says = _setting(report), report.recommendation
         rate = max((each.rate for each in results.measurements if each.rate is not None), default=saturation)
-        expected = Load(rate, saturation, [r.sizes for r in self._requests], self._plan.latency_target)
+        given = {*self._plan.sizes} if self._plan.samples is None else {*self._target.model.dimensions}
+        expected = Load(
+            rate,
+            saturation,
+            [request.sizes for request in self._requests],
+            self._plan.latency_target,
+            made_up={*self._target.model.dimensions} - given,
+            unpadded={each.dimension for each in report.padding if each.verdict not in PADDED},
+        )
         results.advised = advise(self._costs, expected, results.now)
+        results.doubt = doubtful(results.advised.candidates)
         if self._target.knobs_file is not None and self._plan.verify and results.advised.changes_knobs:
             setting = results.advised.setting
             self._target.set_knobs({"maxBatch": setting.max_batch, "maxWait": format_duration(setting.max_wait)})
@@ -174,8 +184,6 @@ class Session:
 
     def _warn(self) -> None:
         results = self._results
-        if results.advised is not None and (why := doubtful(results.advised.candidates)) is not None:
-            results.warnings.append(why)
         busiest = max(results.measurements, key=lambda each: each.client_share)
         if busiest.client_share > CLIENT_BUSY:
             results.warnings.append(
