@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from headway_runtime.errors import InvalidRequestError
+from headway_runtime.errors import InvalidRequestError, TooLargeError
 from headway_runtime.prepare.beside.steps import Image
 from headway_runtime.program import TensorSpec
 from headway_runtime.serving.steps.image import MAX_IMAGES, ImageStep
@@ -215,4 +215,9 @@ def test_too_many_images_and_images_of_different_sizes_are_told() -> None:
     assert "images of different sizes in one request" in str(error)
     with pytest.raises(InvalidRequestError, match=f"257 images; at most {MAX_IMAGES}"):
         Client(step, *[b""] * 257)
+    step.crew.capacity = 3
+    with pytest.raises(
+        TooLargeError, match=r"4 images; at most 3 are ever admitted \(spec\.batching\.queue\.capacity\)"
+    ):
+        Client(step, *[encoded(PHOTO)] * 4)
     step.crew.stop()

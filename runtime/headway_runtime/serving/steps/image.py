@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from headway_runtime.errors import InvalidRequestError, RequestError
+from headway_runtime.errors import InvalidRequestError, RequestError, TooLargeError
 from headway_runtime.prepare.beside.steps import Image
 from headway_runtime.program import TensorSpec
 from headway_runtime.program.datatypes import BY_PROTOCOL
@@ -54,6 +54,9 @@ class ImageStep:
         items = items_of(name, given.inputs[name])
         if len(items) > MAX_IMAGES:
             raise InvalidRequestError(f"input {name!r}: {len(items)} images; at most {MAX_IMAGES} in one request")
+        if len(items) > self.crew.capacity:  # it would be told to come back, in vain
+            limit = f"at most {self.crew.capacity} are ever admitted (spec.batching.queue.capacity)"
+            raise TooLargeError(f"input {name!r}: {len(items)} images; {limit}")
         rest = {other: value for other, value in given.inputs.items() if other != name}
         gathering = _Gathering(len(items), call, lambda arrays: then(self._with(given, rest, arrays), call))
         if not items:
