@@ -91,6 +91,15 @@ def test_many_long_texts_go_to_the_crew_and_come_back_in_order(serving: PodProce
         assert torch.allclose(found[row], expected(many[row])["embedding"][0], atol=1e-6), row
 
 
+def test_more_texts_than_can_ever_wait_are_too_large_and_not_to_come_again(serving: PodProcess) -> None:
+    serving.apply_knobs({"maxWait": "0ms", "queue": {"capacity": 9}})
+    items = [" ".join(["cat"] * length) for length in range(1, 11)]  # in pieces, each of which could wait
+    answer = ask(serving, texts(*items))
+    serving.apply_knobs({"maxWait": "0ms"})
+    assert answer.status_code == 413, answer.text
+    assert "10 texts; at most 9 are ever admitted (spec.batching.queue.capacity)" in answer.text
+
+
 def test_no_text_is_no_row(serving: PodProcess) -> None:
     found = outputs(ask(serving, texts()))
     assert list(found["embedding"].shape) == [0, 8]

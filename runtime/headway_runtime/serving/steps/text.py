@@ -84,6 +84,9 @@ class TextStep:
         if instead:
             raise InvalidRequestError(f"input {instead[0]!r} is made from {name!r}: give one of them")
         texts = texts_of(name, given.inputs[name])
+        if len(texts) > self.crew.capacity:  # its pieces would be told to come back, in vain
+            limit = f"at most {self.crew.capacity} are ever admitted (spec.batching.queue.capacity)"
+            raise TooLargeError(f"input {name!r}: {len(texts)} texts; {limit}")
         rest = {other: value for other, value in given.inputs.items() if other != name}
 
         def encoded(tokens: list[Tokens] | RequestError | None) -> None:
