@@ -5,12 +5,13 @@ so the file's identity (inode, size, time) is what changes, and a read sees the 
 """
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway_api.podconfig import Clamp, Knobs, knobs_hash
+from headway_api.podconfig import Clamp, Knobs, WireModel, knobs_hash
 from headway_api.types import NonFinite
 from headway_api.units import format_duration, parse_duration, parse_size
 from pydantic import ValidationError
@@ -82,6 +83,22 @@ def parse(text: str) -> Knobs:
     except ValueError as error:
         raise KnobsError(str(error)) from None
     return knobs
+
+
+def unknown(text: str) -> list[str]:
+    """Keys of a knobs file (`queue.capcity`) that this pod passes over: those of a newer operator, or misspelt ones."""
+    return _unknown(json.loads(text), Knobs, "")
+
+
+def _unknown(found: Mapping[str, Any], model: type[WireModel], prefix: str) -> list[str]:
+    fields = {name: each for field, each in model.model_fields.items() for name in (field, each.alias or field)}
+    keys = []
+    for key, value in found.items():
+        if key not in fields:
+            keys.append(prefix + key)
+        elif isinstance(value, dict) and isinstance(kind := fields[key].annotation, type):
+            keys += _unknown(value, kind, f"{prefix}{key}.")
+    return keys
 
 
 def resolve(knobs: Knobs, bounds: Bounds) -> Settings:

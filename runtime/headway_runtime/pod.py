@@ -227,6 +227,8 @@ class Pod:
         except knobs.KnobsError as error:
             self.knobs_failed(str(error))
             return
+        if passed_over := knobs.unknown(text):
+            log("knobs_unknown", level="warning", keys=passed_over)
         before = self.settings
         self.settings = settings = self.model.obey(asked)
         if before is not None and before.non_finite is not settings.non_finite:

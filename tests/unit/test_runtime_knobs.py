@@ -8,7 +8,7 @@ from headway_api.podconfig import Knobs, knobs_hash
 from headway_api.types import NonFinite
 from headway_runtime.batching.policy import Limits, Policy, Ticket
 from headway_runtime.batching.target import Within
-from headway_runtime.knobs import POLL_SECONDS, Bounds, KnobsError, parse, resolve, watch
+from headway_runtime.knobs import POLL_SECONDS, Bounds, KnobsError, parse, resolve, unknown, watch
 
 from tests.unit.pod_process import mount
 
@@ -33,6 +33,15 @@ def test_knobs_become_the_limits_of_the_policy() -> None:
         "requestBytes": "64Mi",
     }
     assert settings.clamped == ()
+
+
+def test_keys_that_are_passed_over_are_named() -> None:
+    assert unknown('{"maxBatch": 4, "max_wait": "1ms", "queue": {"capacity": 1}, "latencyTarget": "5ms"}') == []
+    assert unknown('{"maxBach": 4, "queue": {"capcity": 1, "bytes": "1Ki"}, "new": {"er": 1}}') == [
+        "maxBach",
+        "queue.capcity",
+        "new",
+    ]
 
 
 def test_without_a_max_batch_the_largest_bucket_rules() -> None:

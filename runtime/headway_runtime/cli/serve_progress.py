@@ -1,11 +1,11 @@
 """What `headway serve` tells its user: how far the pod has come, and, once it is ready, how to ask it."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any, Self
 
-from headway_api.podconfig import Phase, Report
+from headway_api.names import KNOBS_KEY
+from headway_api.podconfig import Knobs, Phase, Report
 from rich.console import Console
 from rich.status import Status
 
@@ -15,6 +15,7 @@ from headway_runtime.bench.fetch import fetch_json
 from headway_runtime.bench.inputs import Maker
 from headway_runtime.bench.model import from_metadata
 from headway_runtime.bench.sizes import Distribution
+from headway_runtime.cli.serve_words import in_force, in_words, structured
 from headway_runtime.local import Child, Ports
 
 POLL_SECONDS = 0.1
@@ -30,6 +31,7 @@ class Progress:
         self._began = time.monotonic()
         self._status: Status | None = None
         self._last = ""
+        self._knobs: tuple[dict[str, Any], list[str]] | None = None  # once ready: in force, and why not as asked
 
     def __enter__(self) -> Self:
         return self
@@ -57,11 +59,24 @@ class Progress:
             self._status = None
 
     def log(self, line: str) -> None:
-        """A line that a process has logged: warnings and errors are shown, and whatever is no structured log."""
-        if self._logs or (text := _readable(line)) is None:
-            text = line if self._logs else None
+        """A line that a process has logged: warnings and errors are shown, whatever is no structured log, and what came
+        of the user's knobs.
+        """
+        text = line if self._logs else self._told(line)
         if text:
             self._console.print(text, markup=False)
+
+    def _told(self, line: str) -> str | None:
+        fields = structured(line)
+        if fields is None:
+            return line
+        if fields["event"] == "knobs_applied":
+            before, now = self._knobs, (fields["effective"], fields["clamped"])
+            if before is None or before == now:
+                return None
+            self._knobs = now
+            return in_force(*now, before[0])
+        return in_words(fields)
 
     def follow(self, pod: Child, ports: Ports, model: str, folder: Path) -> None:
         """Watch the pod until it is ready, and say how to ask it; return at once when it has ended."""
@@ -74,6 +89,8 @@ class Progress:
                 self.step(_warming(report) if self._console.is_terminal else f"warming {report.buckets.total} buckets")
             elif report.phase is Phase.READY:
                 self.clear()
+                self._knobs = report.knobs.effective, [clamp.message for clamp in report.knobs.clamped]
+                write_max_batch(folder / KNOBS_KEY, report)
                 self._ready(report, ports, folder)
                 return
             elif report.phase in (Phase.FAILED, Phase.DRAINING):
@@ -96,12 +113,25 @@ class Progress:
             ("knobs", f"{folder / 'knobs.json'}   (hot: edit it while this serves)"),
         ):
             self._console.print(f"  {what:<8} {where}", markup=False)
+        if self._knobs is not None:
+            self._console.print(f"  {in_force(*self._knobs, self._knobs[0])}", markup=False)
         example = _example(ports, model)
         if example is not None:
             self._console.print(f"\n{example}\n", markup=False)
         admin = "" if ports.admin == 8081 else f" --admin-url {ports.admin_url}"
         self._console.print(f"  measure  headway bench --url {url}{admin}", markup=False)
         self._console.print("Ctrl-C ends it.")
+
+
+def write_max_batch(file: Path, report: Report) -> None:
+    """Name the largest run that is in force in a knobs file that leaves it open, for whoever edits the file. With a
+    latency target it stays open: what fits into the target changes with it.
+    """
+    knobs = Knobs.model_validate_json(file.read_text())
+    if knobs.max_batch is None and knobs.latency_target is None:
+        part = file.with_suffix(".part")
+        part.write_text(knobs.model_copy(update={"max_batch": report.knobs.effective["maxBatch"]}).to_json())
+        part.replace(file)
 
 
 def _warming(report: Report) -> str:
@@ -136,18 +166,3 @@ def _example(ports: Ports, model: str) -> str | None:
         return None
     quoted = body.replace("'", "'\\''")
     return f"curl -s {ports.url}/v2/models/{model}/infer -H 'content-type: application/json' -d '{quoted}'"
-
-
-def _readable(line: str) -> str | None:
-    """A structured log line as text, None when it is below a warning; other lines as they are."""
-    try:
-        fields: Any = json.loads(line)
-        event, level = fields.pop("event"), fields.pop("level", "info")  # the prepare step's lines have no level
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return line
-    fields.pop("time", None)
-    if level == "info" or event == "refused":  # the refusal is said as such, at the end
-        return None
-    traceback = fields.pop("traceback", "")
-    told = " ".join(f"{name}={value}" for name, value in fields.items())
-    return f"{level}: {event} {told}" + (f"\n{traceback}" if traceback else "")

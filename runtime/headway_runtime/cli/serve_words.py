@@ -1,0 +1,56 @@
+"""What a pod logs, in words for who watches it on a terminal. Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SHOWN = ("maxBatch", "maxWait")  # of the knobs in force, always; others where they have changed
+
+
+def structured(line: str) -> dict[str, Any] | None:
+    """The fields of a line of a structured log; None for any other line."""
+    try:
+        fields: Any = json.loads(line)
+    except ValueError:
+        return None
+    return fields if isinstance(fields, dict) and "event" in fields else None
+
+
+def in_words(fields: Mapping[str, Any]) -> str | None:
+    """A logged event; None when it is below a warning, or said elsewhere."""
+    told = {name: value for name, value in fields.items() if name not in ("event", "level", "time", "traceback")}
+    event, level = fields["event"], fields.get("level", "info")  # the prepare step's lines have no level
+    match event:
+        case "padding_tried" if fields.get("verdict") in ("Unproven", "Failed"):
+            return (
+                f"note: only requests of equal {fields['dimension']} share a run; answers are right either way: "
+                "docs/padding.md"
+            )
+        case "knobs_rejected":
+            return f"knobs refused, so that those of before stay in force: {fields['error_message']}"
+        case "knobs_unknown":
+            return f"knobs passed over, because there are none of these names: {', '.join(fields['keys'])}"
+        case "refused":  # the refusal is said as such, at the end
+            return None
+    if level == "info":
+        return None
+    traceback = fields.get("traceback", "")
+    return (
+        f"{level}: {event} " + " ".join(f"{k}={v}" for k, v in told.items()) + (f"\n{traceback}" if traceback else "")
+    )
+
+
+def in_force(effective: Mapping[str, Any], clamped: Sequence[str], before: Mapping[str, Any]) -> str:
+    """Knobs in force, those that have changed since `before` among them, and what could not be honoured as asked."""
+    now, then = flat(effective), flat(before)
+    changed = [name for name in {**now, **then} if now.get(name) != then.get(name) and name not in SHOWN]
+    told = [f"{name} {now.get(name, 'unset')}" for name in (*SHOWN, *changed)]
+    return "\n  ".join([f"knobs in force: {', '.join(told)}", *clamped])
+
+
+def flat(knobs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by path: `queue.capacity`."""
+    found: dict[str, Any] = {}
+    for name, value in knobs.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return found
