@@ -20,6 +20,7 @@ from headway_api.types import Device, DeviceKind, Spec
 from pydantic import ValidationError
 
 from headway_runtime.local_process import Child, Interrupted, LocalError, Say
+from headway_runtime.local_rules import broken_rule
 
 __all__ = [
     "REVISION",
@@ -47,7 +48,10 @@ def read_manifest(path: Path) -> tuple[str, Spec]:
     try:
         documents = [d for d in yaml.safe_load_all(path.read_text()) if isinstance(d, dict)]
         document = next(d for d in documents if d.get("kind") == names.KIND)
-        return str(document["metadata"]["name"]), Spec.model_validate(document["spec"])
+        spec = Spec.model_validate(document["spec"])
+        if (broken := broken_rule(spec)) is not None:
+            raise LocalError(f"{path}: {broken}")
+        return str(document["metadata"]["name"]), spec
     except StopIteration:
         raise LocalError(f"{path}: no document of kind {names.KIND}") from None
     except ValidationError as error:
@@ -148,8 +152,10 @@ class Ports:
         return f"[{host}]" if ":" in host else host
 
 
-def serve(folder: Path, ports: Ports, *, say: Say) -> Child:
-    """Start the serve container's process; enter what is returned, and `wait` for it."""
+def serve(folder: Path, ports: Ports, *, say: Say, alone: bool = False) -> Child:
+    """Start the serve container's process; enter what is returned, and `wait` for it. `alone`: only this process asks
+    it.
+    """
     files: dict[str, Any] = {
         "--config": folder / names.CONFIG_KEY,
         "--knobs": folder / names.KNOBS_KEY,
@@ -162,7 +168,7 @@ def serve(folder: Path, ports: Ports, *, say: Say) -> Child:
         "--grpc-port": ports.grpc,
         "--ends-with": os.getpid(),
     }
-    return Child("headway_runtime.serve", files, folder, say=say, environment=environment())
+    return Child("headway_runtime.serve", files, folder, say=say, environment=environment(), alone=alone)
 
 
 def environment() -> dict[str, str]:

@@ -45,11 +45,15 @@ class Child:
         *,
         say: Say,
         environment: Mapping[str, str] | None = None,
+        alone: bool = False,
     ) -> None:
+        """`alone`: nobody else asks it, so that a signal ends it without waiting for more requests."""
         self.interrupted = False
         self._module = module
         self._folder = folder
         self._say = say
+        self._alone = alone
+        self._heard = False  # it has said something, so it listens to signals
         arguments = [str(part) for pair in options.items() for part in pair]
         # -P: no module from the folder that the user is in, which may be somebody else's, with the model.
         self._command = [sys.executable, "-P", "-m", module, *arguments]
@@ -105,7 +109,7 @@ class Child:
         """Tell it to end, if it has not, without waiting for more requests."""
         assert self._process is not None
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(signal.SIGINT if self._heard else signal.SIGTERM)
             try:
                 self._process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
@@ -116,13 +120,15 @@ class Child:
     def _pass_on(self, number: int, _: FrameType | None) -> None:
         self.interrupted = True
         if self._process is not None:
-            # the prepare process has nothing to finish, and Python would show where SIGINT met it
-            asked = signal.SIGINT if number == signal.SIGINT and self._module.endswith(".serve") else signal.SIGTERM
-            self._process.send_signal(asked)
+            # the prepare process has nothing to finish, and Python would show where SIGINT met it, as it would in a
+            # pod that has not said anything yet
+            at_once = (number == signal.SIGINT or self._alone) and self._module.endswith(".serve") and self._heard
+            self._process.send_signal(signal.SIGINT if at_once else signal.SIGTERM)
 
     def _read(self, stream: IO[bytes]) -> None:
         with stream:
             for line in stream:
+                self._heard = True
                 # where nobody listens any more (rich then says SystemExit), the pipe must be emptied all the same, or
                 # the process would wait for room in it
                 with contextlib.suppress(OSError, ValueError, SystemExit):

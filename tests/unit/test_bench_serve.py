@@ -132,3 +132,19 @@ def test_help_fits_a_terminal(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"], terminal_width=80)
     assert result.exit_code == 0
     assert max(len(line) for line in result.output.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_measurement_that_is_told_to_end_ends_soon_and_shows_no_figures(artifact: Path, number: int) -> None:
+    command = [sys.executable, "-c", PROGRAM, "bench", str(artifact), "--seconds", "2", "--connections", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert any("closed, 1" in line for line in process.stderr)
+            (pod,) = children(process)
+            process.send_signal(number)
+            said, _ = process.communicate(timeout=20)  # a pod that others ask would wait for them
+        finally:
+            process.kill()
+    assert (process.returncode, said) == (130, "")
+    assert not Path(f"/proc/{pod}").exists()

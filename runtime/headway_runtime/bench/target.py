@@ -95,7 +95,10 @@ def at_url(url: str, *, admin_url: str | None, model: str | None) -> Target:
 def served(
     file: Path, manifest: Path | None, *, say: Callable[[str], None], log: Callable[[str], None]
 ) -> Iterator[Target]:
-    """Serve a `.pt2` on free ports of loopback, as `headway serve` does, and end it. Raises BenchError, LocalError."""
+    """Serve a `.pt2` on free ports of loopback, as `headway serve` does, and end it.
+
+    Raises BenchError, LocalError, Interrupted.
+    """
     from headway_runtime.prepare.report import describe
 
     program_facts = describe(file).facts.get("programs") or [None]
@@ -106,14 +109,20 @@ def served(
         say("preparing")
         local.prepare(folder, found[1].artifact.digest if found else None, say=log)
         ports = local.Ports.of("127.0.0.1")
-        with local.serve(folder, ports, say=log) as pod:
+        with local.serve(folder, ports, say=log, alone=True) as pod:
             report = _until_ready(pod, ports.admin_url, say)
             info = from_metadata(fetch_json(f"{ports.url}/v2/models/{config.model}"), _dimensions(report))
             chosen = config.artifact.program
             program = next((p for p in program_facts if p and (p["name"] == chosen if chosen else p["default"])), None)
             if program is not None:
                 info = with_inspection(info, program)
-            yield Target(ports.url, ports.admin_url, info, pid=pod.pid, knobs_file=folder / "knobs.json")
+            try:
+                yield Target(ports.url, ports.admin_url, info, pid=pod.pid, knobs_file=folder / "knobs.json")
+            except (BenchError, OSError):
+                if not pod.interrupted:
+                    raise
+            if pod.interrupted:  # whatever was measured since is of a pod that ends
+                raise local.Interrupted
 
 
 def _until_ready(pod: local.Child, admin_url: str, say: Callable[[str], None]) -> Report:
