@@ -10,6 +10,12 @@ from headway_api.names import MAX_NAME_LENGTH, PREFIX, ROUTER_NAME
 
 NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
+BATCH_ABOVE_BUCKETS = (
+    "maxBatch is above the largest batch bucket, which is the largest run that is ever warmed: write a smaller "
+    "maxBatch, or add its size to shapeBuckets.batch"
+)
+SIZES_DO_NOT_ASCEND = "write the sizes in ascending order, each one once, such as [1, 4, 8]"
+
 _NO_PATH: tuple[str, ...] = ()
 
 
@@ -81,8 +87,7 @@ RULES: tuple[Rule, ...] = (
         ("spec", "batching"),
         "!has(self.maxBatch) || !has(self.shapeBuckets) || !('batch' in self.shapeBuckets) || "
         "self.maxBatch <= self.shapeBuckets['batch'].max()",
-        "maxBatch is above the largest batch bucket, which is the largest run that is ever warmed: write a smaller "
-        "maxBatch, or add its size to shapeBuckets.batch",
+        BATCH_ABOVE_BUCKETS,
         blames=".maxBatch",
     ),
     _duration("batching", "maxWait", most="30s"),
@@ -98,7 +103,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         ("spec", "batching", "shapeBuckets", "*"),
         "self.isSorted() && self.all(size, self.exists_one(other, other == size))",
-        "write the sizes in ascending order, each one once, such as [1, 4, 8]",
+        SIZES_DO_NOT_ASCEND,
     ),
     _keys("batching", "dimensions", pattern=DIMENSION_PATTERN, longest=64, message=_DIMENSION_NAMES),
     Rule(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from headway_api.rules import BATCH_ABOVE_BUCKETS
 from headway_runtime import local
 from headway_runtime.cli import app
 from headway_runtime.local_process import Child
@@ -197,6 +198,9 @@ def test_serve_says_that_signatures_are_not_asked_for_here(tmp_path: Path) -> No
         ("[", "ParserError"),
         (MANIFEST.replace("maxBatch: 2", "maxBatch: 0"), "spec.batching.maxBatch"),
         (MANIFEST.replace("metadata: {name: sentiment}", ""), "metadata"),
+        (MANIFEST.replace("maxBatch: 2", "maxBatch: 5"), f"spec.batching.maxBatch: {BATCH_ABOVE_BUCKETS}"),
+        (MANIFEST.replace("[1, 4]", "[4, 1]"), "spec.batching.shapeBuckets.batch: write the sizes in ascending order"),
+        (MANIFEST.replace("[8]", "[8, 8]"), "spec.batching.shapeBuckets.sequence: write the sizes in ascending order"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_said(tmp_path: Path, text: str, says: str) -> None:
