@@ -112,6 +112,13 @@ def test_other_models_versions_paths_and_methods_are_answered_in_the_protocols_e
     assert isinstance(answer.json()["error"], str)
 
 
+@pytest.mark.parametrize(("path", "says"), [("/metrics", True), ("/report", True), ("/nowhere", False)])
+def test_what_is_on_the_admin_port_is_said_to_be_there(server: PodProcess, path: str, says: bool) -> None:
+    answer = server.client.get(server.url + path)
+    assert answer.status_code == 404
+    assert ("on the admin port" in answer.json()["error"]) is says
+
+
 GOOD = question([[1, 2, 3]])["inputs"]
 
 

@@ -16,6 +16,8 @@ from headway_runtime.protocols.http.answers import headers_of
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.openapi import hot_paths
 
+ADMIN_PATHS = ("/metrics", "/report", "/healthz")
+
 
 def documents(front: Front) -> FastAPI:
     """The application for every path that the front does not answer itself."""
@@ -32,7 +34,9 @@ def documents(front: Front) -> FastAPI:
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
-        message = f"{request.method} {request.url.path[:200]}: {error.detail}"
+        path = request.url.path
+        where = " here; it is on the admin port" if error.status_code == 404 and path in ADMIN_PATHS else ""
+        message = f"{request.method} {path[:200]}: {error.detail}{where}"
         return JSONResponse({"error": message}, error.status_code, headers)
 
     @app.get("/v2", summary="Server metadata")
