@@ -133,7 +133,7 @@ def test_overload_is_counted_and_not_hidden(server: PodProcess) -> None:
     ("arguments", "says"),
     [
         ([], "either a .pt2 or --url"),
-        (["--url", "http://127.0.0.1:1"], "which model?"),
+        (["--url", "http://127.0.0.1:1"], "--url http://127.0.0.1:1 does not answer"),
         (["--url", "https://127.0.0.1:1"], "only http://"),
         (["--url", "http://127.0.0.1:1", "--model", "m"], "127.0.0.1:1"),
         (["--url", "http://127.0.0.1:1", "--sizes", "x"], "--sizes 'x'"),
@@ -154,6 +154,33 @@ def test_sizes_of_no_dimension_are_refused(server: PodProcess) -> None:
     result = CliRunner().invoke(app, ["bench", "--url", server.url, "--admin-url", admin, "--sizes", "width=3"])
     assert result.exit_code == 1
     assert "the model's dimensions are batch, ids.1" in result.output
+
+
+def test_a_url_that_answers_without_an_admin_port_needs_the_models_name(server: PodProcess) -> None:
+    result = CliRunner().invoke(app, ["bench", "--url", server.url])
+    assert result.exit_code == 1
+    assert "which model?" in result.output
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ("width=3", "the model's dimensions are batch, ids.1"),
+        ("ids.1=8..200", "--sizes ids.1=8..200: the model takes 1 to 128"),
+        ("ids.1=8..20", "--sizes ids.1=8..20: spec.batching.shapeBuckets.ids.1 admits 16"),
+    ],
+)
+def test_sizes_that_a_file_does_not_take_are_said_before_it_is_served(
+    artifact: Path, tmp_path: Path, sizes: str, says: str
+) -> None:
+    spec = {"artifact": {"uri": "s3://m.pt2"}, "device": {"kind": "cpu"}, "batching": {"shapeBuckets": {"ids.1": [16]}}}
+    document = {"kind": "ModelDeployment", "metadata": {"name": "mine"}, "spec": spec}
+    (tmp_path / "md.yaml").write_text(yaml.safe_dump(document))
+    options = ["bench", str(artifact), "--manifest", str(tmp_path / "md.yaml"), "--sizes", sizes]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 1
+    assert says in result.output
+    assert "preparing" not in result.output
 
 
 def test_a_missing_matplotlib_is_said_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

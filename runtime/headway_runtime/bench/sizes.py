@@ -3,8 +3,9 @@
 import math
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headway_runtime.bench.errors import BenchError
 
@@ -54,6 +55,22 @@ def parse_sizes(text: str) -> tuple[str, Distribution]:
     if least > most or (mean is not None and not least <= mean <= most) or (mean is not None and least < 1):
         raise BenchError(f"--sizes {text!r}: it must ascend, and the mean lie between")
     return match["name"], Distribution(least, most, mean)
+
+
+def check_sizes(
+    dimensions: Mapping[str, Mapping[str, Any]], buckets: Mapping[str, Sequence[int]], given: Mapping[str, Distribution]
+) -> None:
+    """Whether a program takes the sizes that are given. `dimensions`: of its inspection, with `min`, `max` (None: no
+    end). `buckets`: those of the manifest, whose largest is the most that is admitted. Raises BenchError.
+    """
+    for name, asked in given.items():
+        if name not in dimensions:
+            raise BenchError(f"--sizes {name}: the model's dimensions are {', '.join(dimensions) or 'none'}")
+        least, most = dimensions[name]["min"], dimensions[name]["max"]
+        if asked.least < least or (most is not None and asked.most > most):
+            raise BenchError(f"--sizes {name}={asked}: the model takes {dimensions[name]['text']}")
+        if buckets.get(name) and asked.most > buckets[name][-1]:
+            raise BenchError(f"--sizes {name}={asked}: spec.batching.shapeBuckets.{name} admits {buckets[name][-1]}")
 
 
 def default_sizes(largest: Mapping[str, int], batch: str | None) -> dict[str, Distribution]:

@@ -15,8 +15,9 @@ from headway_api.podconfig import Knobs, Phase, Report, knobs_hash
 from headway_runtime import local
 from headway_runtime.bench.connection import Address
 from headway_runtime.bench.errors import BenchError
-from headway_runtime.bench.fetch import address_of, fetch_json
+from headway_runtime.bench.fetch import address_of, exchange, fetch_json
 from headway_runtime.bench.model import ModelInfo, from_metadata, with_inspection
+from headway_runtime.bench.sizes import Distribution, check_sizes
 
 ACKNOWLEDGE_SECONDS = 10.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -72,6 +73,10 @@ def at_url(url: str, *, admin_url: str | None, model: str | None) -> Target:
     Raises BenchError when nothing answers, or when it is not said, and cannot be known, which model is meant.
     """
     base, address = url.rstrip("/"), address_of(url)
+    try:
+        exchange(f"{base}/v2", "GET", None, {}, seconds=10)
+    except BenchError as error:
+        raise BenchError(f"--url {url} does not answer: {error}") from None
     asked = admin_url or f"http://{address.host}:8081"
     warnings = []
     try:
@@ -93,7 +98,12 @@ def at_url(url: str, *, admin_url: str | None, model: str | None) -> Target:
 
 @contextlib.contextmanager
 def served(
-    file: Path, manifest: Path | None, *, say: Callable[[str], None], log: Callable[[str], None]
+    file: Path,
+    manifest: Path | None,
+    *,
+    sizes: Mapping[str, Distribution],
+    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Iterator[Target]:
     """Serve a `.pt2` on free ports of loopback, as `headway serve` does, and end it.
 
@@ -106,14 +116,16 @@ def served(
         folder = Path(name)
         found = local.read_manifest(manifest) if manifest else None
         config = local.write_files(folder, file, found)
+        chosen = config.artifact.program
+        program = next((p for p in program_facts if p and (p["name"] == chosen if chosen else p["default"])), None)
+        if program is not None and program["steps"] is None:
+            check_sizes(program["dimensions"], config.batching.shape_buckets or {}, sizes)
         say("preparing")
         local.prepare(folder, found[1].artifact.digest if found else None, say=log)
         ports = local.Ports.of("127.0.0.1")
         with local.serve(folder, ports, say=log, alone=True) as pod:
             report = _until_ready(pod, ports.admin_url, say)
             info = from_metadata(fetch_json(f"{ports.url}/v2/models/{config.model}"), _dimensions(report))
-            chosen = config.artifact.program
-            program = next((p for p in program_facts if p and (p["name"] == chosen if chosen else p["default"])), None)
             if program is not None:
                 info = with_inspection(info, program)
             try:

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,7 +81,7 @@ def bench(
             binary=binary,
             verify=not no_verify,
         )
-        with progress, _target(file, url, model, admin_url, manifest, progress) as target:
+        with progress, _target(file, url, model, admin_url, manifest, plan.sizes, progress) as target:
             results = Session(target, plan, progress.step).run()
         if plot is not None:
             draw(results, plot)
@@ -106,6 +106,7 @@ def _target(
     model: str | None,
     admin_url: str | None,
     manifest: Path | None,
+    sizes: "Mapping[str, Distribution]",
     progress: "Progress",
 ) -> Iterator["Target"]:
     from headway_runtime.bench.target import at_url, served
@@ -114,7 +115,7 @@ def _target(
         assert url is not None
         yield at_url(url, admin_url=admin_url, model=model)
     else:
-        with served(file, manifest, say=progress.step, log=progress.log) as target:
+        with served(file, manifest, sizes=sizes, say=progress.step, log=progress.log) as target:
             yield target
 
 
