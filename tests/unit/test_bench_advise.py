@@ -2,8 +2,10 @@
 
 import io
 import re
+from math import prod
 
 import pytest
+from headway_api.fields import MAX_BUCKETS
 from headway_api.podconfig import Advice, BucketCost
 from headway_runtime.bench.advise import Advised, Load, Setting, advise, doubtful
 from headway_runtime.bench.buckets import choose, waste
@@ -148,9 +150,22 @@ def test_sizes_that_were_made_up_or_are_not_padded_choose_no_buckets() -> None:
     assert re.search(r"one run of each takes 0\.\d+ ms", unpadded.why[2])
 
 
+def test_buckets_that_are_advised_combine_to_no_more_than_a_manifest_may_say() -> None:
+    cells = [{"batch": r, "height": h, "width": w} for r in (1, 4, 8, 32) for h in (30, 250) for w in (30, 250)]
+    costs = measured([(each, 0.01 + 1e-7 * prod(each.values())) for each in cells], "batch")
+    sizes = [{"batch": 1, "height": 1 + n, "width": 250 - n} for n in range(250)]
+    found = advise(costs, Load(10, 50, sizes), NOW).buckets
+    assert prod(map(len, found.values())) <= MAX_BUCKETS
+    assert (found["height"][-1], found["width"][-1]) == (250, 250)  # not rounded up to 256
+    assert len(found["height"]) > 2
+    few = Load(10, 50, sizes, made_up=["height", "width"])
+    many = measured([({"batch": r, "height": h}, 0.01 + 1e-6 * r) for r in (1, 2) for h in range(1, 31)], "batch")
+    assert advise(many, few, Setting(2, 0.0)).buckets == many.buckets()
+
+
 @given(st.lists(st.integers(1, 512), min_size=1, max_size=200))
 def test_buckets_hold_every_request_and_pad_by_15_per_cent_unless_eight_are_too_few(observed: list[int]) -> None:
-    chosen = choose(observed)
+    chosen = choose(observed, at_most=8)
     assert chosen[-1] >= max(observed)
     assert len(chosen) == 8 or (len(chosen) < 8 and waste(observed, chosen) <= 1.15)
 

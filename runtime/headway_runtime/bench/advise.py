@@ -12,7 +12,9 @@ else.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
+from headway_api.fields import MAX_BUCKETS
 from headway_api.podconfig import Advice
 from headway_api.units import format_duration
 
@@ -20,6 +22,7 @@ from headway_runtime.advice import SATURATED, WORKING
 from headway_runtime.bench.buckets import choose, waste
 from headway_runtime.bench.costs import Costs
 
+MOST_SIZES = 8  # of a dimension
 WORTH = 1.10  # cost of a row over that of the cheapest: less is not worth a larger batch
 BUSY = 0.8  # share of the time in which runs are under way
 QUIET = 0.5
@@ -197,9 +200,23 @@ def _buckets(costs: Costs, load: Load, max_batch: int) -> tuple[dict[str, tuple[
     does not say that larger ones will not come.
     """
     now = costs.buckets()
+    if not now:
+        return {}, "shapeBuckets: every size of this program is fixed"
+    for at_most in range(MOST_SIZES, 0, -1):
+        chosen, told = _sizes(costs, load, max_batch, at_most)
+        if prod(map(len, chosen.values())) <= MAX_BUCKETS:
+            break
+    else:
+        return now, f"shapeBuckets: as now, since better ones would combine to more than {MAX_BUCKETS}"
+    cost = f"one run of each takes {_ms(costs.warm_seconds(chosen))}, of those now {_ms(costs.warm_seconds(now))}"
+    return chosen, "shapeBuckets: " + "; ".join([*told, cost, "the largest, the most that is admitted, stays"])
+
+
+def _sizes(costs: Costs, load: Load, max_batch: int, at_most: int) -> tuple[dict[str, tuple[int, ...]], list[str]]:
+    """Sizes of every dimension, `at_most` of those that are chosen anew, and what to say of each."""
     chosen: dict[str, tuple[int, ...]] = {}
     told = []
-    for name, sizes in now.items():
+    for name, sizes in costs.buckets().items():
         if name == costs.batch:
             chosen[name] = _batch_sizes(max_batch, warmed=sizes[-1], rows=max(each.get(name, 1) for each in load.sizes))
             continue
@@ -208,14 +225,12 @@ def _buckets(costs: Costs, load: Load, max_batch: int) -> tuple[dict[str, tuple[
             chosen[name] = sizes
             told.append(f"{name} as now: {why}")
             continue
-        chosen[name] = tuple(sorted({*choose(observed), sizes[-1]}))
+        largest = max(*observed, sizes[-1])  # a size that is rounded up may be beyond what the program takes
+        chosen[name] = tuple(sorted({*(min(size, largest) for size in choose(observed, at_most=at_most)), sizes[-1]}))
         told.append(
             f"{name} as requests have it ({min(observed)} to {max(observed)}, padded {_waste(observed, chosen[name])})"
         )
-    if not chosen:
-        return {}, "shapeBuckets: every size of this program is fixed"
-    cost = f"one run of each takes {_ms(costs.warm_seconds(chosen))}, of those now {_ms(costs.warm_seconds(now))}"
-    return chosen, "shapeBuckets: " + "; ".join([*told, cost, "the largest, the most that is admitted, stays"])
+    return chosen, told
 
 
 def _as_now(name: str, observed: Sequence[int], load: Load) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 ENOUGH = 1.15  # padded cells over real ones: less is not worth another bucket
 
 
-def choose(observed: Sequence[int], *, at_most: int = 8) -> tuple[int, ...]:
+def choose(observed: Sequence[int], *, at_most: int) -> tuple[int, ...]:
     """Ascending sizes that hold every observed one, as few as waste at most `ENOUGH`; never more than `at_most`."""
     counts = sorted(Counter(_rounded(size) for size in observed).items())
     best: tuple[int, ...] = (counts[-1][0],)

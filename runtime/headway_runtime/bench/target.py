@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headway_api.podconfig import Knobs, Phase, Report, knobs_hash
+from headway_api.types import Oversize
 
 from headway_runtime import local
 from headway_runtime.bench.connection import Address
@@ -119,7 +120,8 @@ def served(
         chosen = config.artifact.program
         program = next((p for p in program_facts if p and (p["name"] == chosen if chosen else p["default"])), None)
         if program is not None and program["steps"] is None:
-            check_sizes(program["dimensions"], config.batching.shape_buckets or {}, sizes)
+            bounded = config.batching.oversize is Oversize.REJECT
+            check_sizes(program["dimensions"], config.batching.shape_buckets or {} if bounded else {}, sizes)
         say("preparing")
         local.prepare(folder, found[1].artifact.digest if found else None, say=log)
         ports = local.Ports.of("127.0.0.1")
