@@ -40,6 +40,7 @@ LINGER = 3.0
 QUIET = 1.0
 LONGEST_QUIET = 30.0  # seconds: as long as DNS caches usually live
 SWEEP_SECONDS = 0.05
+FAREWELL = 0.5  # seconds: longer than a request needs to arrive on a connection that was just made
 COLLECT_AFTER = 20_000, 20, 100  # new objects, young and middle-aged collections
 
 
@@ -187,6 +188,7 @@ class Life:
     async def _close(self, servers: list[asyncio.Task[None]]) -> None:
         """Answer what still waits, then close the listeners and the connections."""
         self._pod.refusing = True
+        await self._stop_listening()
         if self._pod.model is not None:
             self._pod.model.stop()
             await self._loop.run_in_executor(None, self._thread.join, 1.0)
@@ -196,6 +198,16 @@ class Life:
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*servers, return_exceptions=True)
+
+    async def _stop_listening(self) -> None:
+        """Let nobody connect any more, and tell those who just have that this pod ends: a connection that is closed
+        before its first request is read looks to its client like a lost answer.
+        """
+        await asyncio.sleep(0)  # the loop accepts whoever waits for it
+        for listener in self._inference.servers:
+            listener.close()
+        self._options.inference.close()
+        await asyncio.sleep(FAREWELL)
 
 
 def _settle_memory() -> None:
