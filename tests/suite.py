@@ -1,7 +1,8 @@
 """All tests, in less time than one after the other: `python -m tests.suite`.
 
-The tests of `tests/cluster` mostly wait for a control plane, so they run beside those that compute; those of
-`tests/e2e` need the machine for themselves. Each part is a pytest of its own, whose output is shown whole.
+The tests of `tests/cluster` mostly wait for a control plane, and those of `tests/hostile` and `tests/charts` are fewer
+than those of `tests/unit`, which run beside them; those of `tests/e2e` need the machine for themselves. Each part is a
+pytest of its own, whose output is shown whole.
 """
 
 import subprocess
@@ -10,22 +11,22 @@ import tempfile
 from pathlib import Path
 
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--durations=10")
-COMPUTING = ("tests/unit", "tests/hostile", "tests/charts")
-WAITING = ("tests/cluster",)
+FIRST = ("tests/unit",)
+BESIDE = ("tests/cluster", "tests/hostile", "tests/charts")
 ALONE = ("tests/e2e",)
 
 
 def main() -> int:
     """Run every part, whatever became of the others; 1 when one failed."""
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "waiting.log"
+        log = Path(folder) / "beside.log"
         with log.open("wb") as output:
-            waiting = subprocess.Popen([*PYTEST, *WAITING], stdout=output, stderr=subprocess.STDOUT)
+            beside = subprocess.Popen([*PYTEST, *BESIDE], stdout=output, stderr=subprocess.STDOUT)
         try:
-            computing = subprocess.run([*PYTEST, *COMPUTING], check=False).returncode
-            codes = {COMPUTING: computing, WAITING: waiting.wait()}
+            first = subprocess.run([*PYTEST, *FIRST], check=False).returncode
+            codes = {FIRST: first, BESIDE: beside.wait()}
         except KeyboardInterrupt:  # the terminal has told both; clusters end with their process
-            waiting.wait()
+            beside.wait()
             raise
         finally:
             sys.stdout.write(log.read_text(errors="replace"))

@@ -101,6 +101,7 @@ class Running:
 async def running(pod: Pod, program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
     """A ready pod with a short linger. It is told to end on the way out, if it has not ended by then."""
     monkeypatch.setattr(life, "LINGER", LINGER)
+    monkeypatch.setattr(life, "FAREWELL", 0.0)
     monkeypatch.setattr(life, "load", lambda pod, folder, deliver, hand: model(program, deliver))
     (folder / "knobs.json").write_text('{"maxWait": "0ms"}')
     inference, admin = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
