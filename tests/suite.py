@@ -1,8 +1,7 @@
 """All tests, in less time than one after the other: `python -m tests.suite`.
 
-The tests of `tests/cluster` mostly wait for a control plane, and those of `tests/hostile` and `tests/charts` are fewer
-than those of `tests/unit`, which run beside them; those of `tests/e2e` need the machine for themselves. Each part is a
-pytest of its own, whose output is shown whole.
+The tests of `tests/cluster` mostly wait for a control plane, so they run beside those that compute; those of
+`tests/e2e` need the machine for themselves. Each part is a pytest of its own, whose output is shown whole.
 """
 
 import subprocess
@@ -11,22 +10,22 @@ import tempfile
 from pathlib import Path
 
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--durations=10")
-FIRST = ("tests/unit",)
-BESIDE = ("tests/cluster", "tests/hostile", "tests/charts")
+COMPUTING = ("tests/unit", "tests/hostile", "tests/charts")
+WAITING = ("tests/cluster",)
 ALONE = ("tests/e2e",)
 
 
 def main() -> int:
     """Run every part, whatever became of the others; 1 when one failed."""
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "beside.log"
+        log = Path(folder) / "waiting.log"
         with log.open("wb") as output:
-            beside = subprocess.Popen([*PYTEST, *BESIDE], stdout=output, stderr=subprocess.STDOUT)
+            waiting = subprocess.Popen([*PYTEST, *WAITING], stdout=output, stderr=subprocess.STDOUT)
         try:
-            first = subprocess.run([*PYTEST, *FIRST], check=False).returncode
-            codes = {FIRST: first, BESIDE: beside.wait()}
+            computing = subprocess.run([*PYTEST, *COMPUTING], check=False).returncode
+            codes = {COMPUTING: computing, WAITING: waiting.wait()}
         except KeyboardInterrupt:  # the terminal has told both; clusters end with their process
-            beside.wait()
+            waiting.wait()
             raise
         finally:
             sys.stdout.write(log.read_text(errors="replace"))
