@@ -110,6 +110,12 @@ add(
     _record(b'{"version": 1, "dimensions": [{"input": "y", "axis": 0, "name": "batch"}]}'),
 )
 add(
+    "record.steps",
+    "a_record_of_labels_for_an_output_that_is_not_there",
+    _record(b'{"version": 1, "labels": ["a", "b"], "steps": {"labels": {"output": "y"}}}'),
+)
+add("record.steps", "a_record_of_a_program_that_is_not_there", _record(b'{"version": 1, "steps": {"preprocess": "y"}}'))
+add(
     "record.form",
     "a_record_with_a_sample_of_the_wrong_size",
     _record(
