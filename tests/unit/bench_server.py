@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
@@ -55,9 +57,11 @@ def bench_server(answers: Answer) -> Iterator[BenchServer]:
         ready.set()
         with contextlib.suppress(asyncio.CancelledError):
             await server.serve_forever()
-        for writer in writers:
-            writer.transport.abort()
-        await asyncio.sleep(0.01)
+        for _ in range(3):  # whoever was accepted last appears a few turns of the loop later
+            await asyncio.sleep(0.02)
+            for writer in writers:
+                writer.transport.abort()
+        await asyncio.sleep(0.02)
 
     def run() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -73,6 +77,11 @@ def bench_server(answers: Answer) -> Iterator[BenchServer]:
     finally:
         loop.call_soon_threadsafe(tasks[0].cancel)
         thread.join(5)
+        writers.clear()
+        tasks.clear()
+        with warnings.catch_warnings():  # a client that came as the loop ended: its connection goes now, without a word
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 async def _until(task: "asyncio.Task[None]") -> None:
