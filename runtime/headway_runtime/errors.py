@@ -153,3 +153,8 @@ class BodiesFullError(QueueFullError):
 
     kind = "bodies_full"
     closes = True
+
+
+def first_line(error: BaseException, most: int = 500) -> str:
+    """What an exception says first, in at most so many characters; torch's go on with traces of their own."""
+    return (str(error).strip().splitlines() or [""])[0][:most]

@@ -20,7 +20,7 @@ from headway_api.types import OnMismatch
 from headway_runtime.agreement import Tolerance, compare
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Admission, Buckets
-from headway_runtime.errors import FatalError
+from headway_runtime.errors import FatalError, first_line
 from headway_runtime.logs import log
 from headway_runtime.prepare import programs, repack
 from headway_runtime.program import Program, ShapeError, TensorSpec
@@ -127,7 +127,7 @@ def run_samples(
         try:
             answers = _alone(program, layout, sample)
         except Exception as error:
-            first = (str(error).strip().splitlines() or [""])[0][:300]
+            first = first_line(error, 300)
             found.disagreements.append(f"golden sample {number}: the program failed: {type(error).__name__}: {first}")
             continue
         for spec, answer, expected in zip(program.outputs, answers, sample.outputs, strict=True):

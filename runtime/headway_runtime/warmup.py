@@ -17,7 +17,7 @@ import torch
 from headway_api.podconfig import BucketCost
 
 from headway_runtime.buckets import Buckets, Sizes
-from headway_runtime.errors import FatalError
+from headway_runtime.errors import FatalError, first_line
 from headway_runtime.logs import log
 from headway_runtime.memory import out_of_memory
 from headway_runtime.program import Program, TensorSpec
@@ -119,9 +119,9 @@ def refusal(error: Exception, reason: str, doing: str) -> FatalError:
     """Why loading or warming ended: `OutOfMemory`, or `reason` with what was raised."""
     if out_of_memory(error):
         advice = "raise spec.template.resources.limits.memory, or use smaller buckets"
-        message = f"{doing}: not enough memory: {_first_line(error)}; {advice}"
+        message = f"{doing}: not enough memory: {first_line(error)}; {advice}"
         return FatalError("OutOfMemory", message, field="spec.template.resources")
-    return FatalError(reason, f"{doing}: {type(error).__name__}: {_first_line(error)}")
+    return FatalError(reason, f"{doing}: {type(error).__name__}: {first_line(error)}")
 
 
 def _least(program: Program, inputs: Sequence[torch.Tensor]) -> float:
@@ -138,7 +138,3 @@ def _timed(program: Program, inputs: Sequence[torch.Tensor]) -> float:
     for output in program.run(inputs):
         output.cpu()
     return time.perf_counter() - began
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:500]

@@ -17,7 +17,7 @@ from headway_runtime.batching.assembly import Assembly, Joint
 from headway_runtime.batching.layout import Tensors
 from headway_runtime.batching.line import Line
 from headway_runtime.batching.work import Answer, Deliver, Outcome, RunRecord, Work
-from headway_runtime.errors import NonFiniteError, ProgramFailedError
+from headway_runtime.errors import NonFiniteError, ProgramFailedError, first_line
 from headway_runtime.logs import log_seldom
 from headway_runtime.memory import out_of_memory
 
@@ -173,5 +173,5 @@ def _finite_sum(output: torch.Tensor) -> bool:
 
 def _failure(error: Exception) -> ProgramFailedError:
     log_seldom("program_failed", error_type=type(error).__name__)
-    first = (str(error).strip().splitlines() or [""])[0][:500]
+    first = first_line(error)
     return ProgramFailedError(f"the program failed on this request: {type(error).__name__}: {first}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from headway_runtime.errors import first_line
 from headway_runtime.native import package, processor
 from headway_runtime.prepare.sizes import expression as ex
 from headway_runtime.program.errors import ProgramError
@@ -48,7 +49,7 @@ class NativeMachine:
         try:
             return tuple(self._runner.run([value.contiguous() for value in values]))
         except RuntimeError as error:  # its text goes on with addresses in the library
-            raise RuntimeError(_first_line(error)) from None
+            raise RuntimeError(first_line(error, 400)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Library:
         try:
             runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(self.file), instances)
         except RuntimeError as error:
-            raise _incompatible(f"the native library cannot be opened here: {_first_line(error)}") from error
+            raise _incompatible(f"the native library cannot be opened here: {first_line(error, 400)}") from error
         names: Mapping[str, str] = runner.get_constant_names_to_original_fqns()
         if unknown := sorted(set(names.values()) - weights.keys()):
             message = f"the native library asks for weights that the program does not have: {unknown[:4]}"
@@ -105,10 +106,6 @@ def find(directory: Path, program: str, device: torch.device) -> Library | None:
         raise _incompatible("the native package is for CPUs, and spec.device.kind is gpu")
     guards = tuple(ex.from_json(guard) for guard in manifest.programs[program])
     return Library(package.library_file(directory, program), manifest.target, guards)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:400]
 
 
 def _incompatible(what: str) -> ProgramError:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from headway_runtime.errors import first_line
 from headway_runtime.native.errors import CompileError
 from headway_runtime.native.sizes import Sizes
 from headway_runtime.program import Program
@@ -104,7 +105,7 @@ def _difference(
     try:
         answers = native.run(inputs)
     except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0][:300]
+        first = first_line(error, 300)
         raise CompileError(f"the native code fails at {where}, and the program does not: {first}") from error
     largest = 0.0
     for spec, answer, wanted in zip(machine.outputs, answers, expected, strict=True):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from headway_runtime.buckets import Buckets, Sizes
+from headway_runtime.errors import first_line
 from headway_runtime.logs import log
 from headway_runtime.program import Program
 from headway_runtime.proof.runs import Answers, OutOfTimeError, Row, Runs
@@ -109,7 +110,7 @@ def _same_size(runs: Runs, material: Material, sizes: Sizes, count: int) -> list
         except OutOfTimeError:
             raise
         except Exception as error:
-            why = f"it fails on them: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"
+            why = f"it fails on them: {type(error).__name__}: {first_line(error, 120)}"
     raise CannotTryError(
         f"the program answers {len(found)} of {ATTEMPTS} rows cut from {material.origin}: {why}; record inputs that it "
         "answers: headway export --sample"

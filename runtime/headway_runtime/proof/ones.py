@@ -12,7 +12,7 @@ from typing import Any
 
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import FIELD, Buckets, Sizes
-from headway_runtime.errors import FatalError
+from headway_runtime.errors import FatalError, first_line
 from headway_runtime.logs import log
 from headway_runtime.program import Program, ProgramError
 from headway_runtime.program.shape_gate import ShapeGate
@@ -91,7 +91,7 @@ def _refused(program: Program, name: str, sizes: Sizes, material: Material) -> s
     try:
         outputs = _run(program, sizes, material)
     except Exception as error:
-        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+        return f"{type(error).__name__}: {first_line(error, 200)}"
     for spec, output in zip(program.outputs, outputs, strict=True):
         declared = program.declared_shape(spec, sizes)
         if any(n is not None and n != size for n, size in zip(declared, output.shape, strict=True)):

@@ -15,6 +15,7 @@ from headway_api.podconfig import PaddingReport, Verdict
 from headway_api.types import Padding
 
 from headway_runtime.batching.layout import Layout
+from headway_runtime.errors import first_line
 from headway_runtime.logs import log
 from headway_runtime.program import Program
 from headway_runtime.proof.cases import CannotTryError, Plan, plan
@@ -78,7 +79,7 @@ def _report(
         return PaddingReport(dimension=name, verdict=Verdict.UNPROVEN, message=message)
     except Exception as error:  # of the program, in runs of real sizes only: requests meet it, and the pod serves
         log("padding_trial_failed", level="warning", dimension=name, error=error)
-        first = (str(error).strip().splitlines() or [""])[0][:150]
+        first = first_line(error, 150)
         message = f"the program fails in a run of the trial: {type(error).__name__}: {first}"
         return PaddingReport(dimension=name, verdict=Verdict.UNPROVEN, message=message)
 

@@ -9,6 +9,7 @@ import torch
 
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Buckets
+from headway_runtime.errors import first_line
 from headway_runtime.program import Program
 from headway_runtime.program.datatypes import BY_PROTOCOL
 from headway_runtime.proof.cases import CannotTryError, Case, Plan, cases, vary
@@ -147,7 +148,7 @@ class Trial:
         except OutOfTimeError:
             raise
         except Exception as error:
-            first = (str(error).splitlines() or [""])[0][:100]
+            first = first_line(error, 100)
             text = f"the program fails when {self._what(part[0].row, sizes, how)}: {type(error).__name__}: {first}"
             raise ChangedError(text) from error
         for case, answers in zip(part, found, strict=False):

@@ -18,6 +18,7 @@ from headway_runtime.errors import (
     ProgramFailedError,
     QueueFullError,
     RequestError,
+    first_line,
 )
 from headway_runtime.logs import log_seldom
 from headway_runtime.serving.values import Call
@@ -148,7 +149,7 @@ class Crew(Generic[Payload, Result]):
 def failed(step: str, error: BaseException) -> ProgramFailedError:
     """What a request is told when a step raised on it."""
     log_seldom("step_failed", step=step, error_type=type(error).__name__)
-    first = (str(error).strip().splitlines() or [""])[0][:300]
+    first = first_line(error, 300)
     return ProgramFailedError(f"the step {step} failed on this request: {type(error).__name__}: {first}")
 
 

@@ -18,7 +18,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from headway_runtime.errors import InvalidRequestError, TooLargeError
+from headway_runtime.errors import InvalidRequestError, TooLargeError, first_line
 from headway_runtime.prepare.beside.steps import Image
 
 MAX_PIXELS = 64_000_000  # of an image as it comes: 192 MB of memory while it is decoded
@@ -102,7 +102,7 @@ def _opened(data: bytes, where: str, mode: str) -> Pillow.Image:
     except (InvalidRequestError, MemoryError):
         raise
     except Exception as error:  # whatever its reader finds
-        first = (str(error).strip().splitlines() or [""])[0][:200]
+        first = first_line(error, 200)
         raise InvalidRequestError(f"{where} cannot be decoded: {type(error).__name__}: {first}") from None
 
 

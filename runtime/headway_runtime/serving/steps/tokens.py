@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway_runtime.errors import FatalError
+from headway_runtime.errors import FatalError, first_line
 
 LOAD_SECONDS = 60.0
 _PATTERN = re.compile(rb'"%s"' % b"".join(rb"(?:%c|\\u00%02x)" % (letter, letter) for letter in b"Regex"))
@@ -94,7 +94,7 @@ def _within(seconds: float, data: bytes) -> Any:
     if not found:
         raise _failed(f"reading the tokenizer took more than {seconds:g} s")
     if isinstance(found[0], BaseException):
-        first = (str(found[0]).strip().splitlines() or [""])[0][:300]
+        first = first_line(found[0], 300)
         raise _failed(f"the tokenizer of the artifact cannot be used: {first}")
     return found[0]
 
