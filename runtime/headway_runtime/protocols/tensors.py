@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from headway_runtime.errors import InvalidRequestError
-from headway_runtime.protocols.pieces import Numbers
+from headway_runtime.protocols.pieces import Numbers, fair
 
 NUMPY: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -85,7 +85,7 @@ def decode_parts(name: str, datatype: str, shape: Sequence[int], numbers: Number
     if not numbers.fits(shape):
         raise InvalidRequestError(f"input {name!r}: 'data' must be flat, or nested as shape {list(shape)} is")
     try:
-        parts = [decode(name, datatype, [len(part)], part) for part in numbers.parts()]
+        parts = [decode(name, datatype, [len(part)], part) for part in fair(numbers.parts())]
     except orjson.JSONDecodeError as error:
         raise InvalidRequestError(f"input {name!r}: 'data' is not JSON: {error}") from None
     array, count = np.concatenate(parts), math.prod(shape)
@@ -132,7 +132,7 @@ def encode(array: Array) -> bytes:
     """The flat `data` of an output, as JSON."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.size > PIECE:  # in pieces, with pauses for other threads
-        pieces = (encode(flat[at : at + PIECE])[1:-1] for at in range(0, flat.size, PIECE))
+        pieces = (encode(flat[at : at + PIECE])[1:-1] for at in fair(range(0, flat.size, PIECE)))
         return b"[%b]" % b",".join(pieces)
     text = orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
     if b"null" not in text:  # which is how orjson writes what is not finite
