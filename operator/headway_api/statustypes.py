@@ -102,6 +102,25 @@ class RecommendationStatus(StatusModel):
     message: str | None = Field(default=None, description="Why, with the figures it rests on.")
 
 
+class GenerationStatus(StatusModel):
+    """Room for sequences in a pod of the stable version: the one with the least. Lengths are in tokens."""
+
+    blocks: int | None = Field(default=None, description="Blocks of the cache for keys and values.")
+    block_tokens: int | None = Field(default=None, description="Tokens of one block.")
+    bytes_per_token: int | None = Field(default=None, description="Keys and values of one token, in all layers.")
+    cache_bytes: int | None = Field(default=None, description="Memory of the cache.")
+    max_length: int | None = Field(default=None, description="Tokens that a sequence may have, answer included.")
+    sequences: int | None = Field(default=None, description="Sequences of that length that fit at the same time.")
+    length_p99: int | None = Field(default=None, description="99 of 100 of the latest sequences were no longer.")
+    sequences_p99: int | None = Field(
+        default=None, description="Sequences of that usual length that fit at the same time."
+    )
+    recommended_max_length: int | None = Field(
+        default=None, description="What to set spec.generation.maxLength to; absent: leave it."
+    )
+    kernels: str | None = Field(default=None, description="What computes attention, such as native-avx512.")
+
+
 class FailureStatus(StatusModel):
     """The newest failure of a pod, kept after the pod is gone."""
 
@@ -147,6 +166,10 @@ class Status(StatusModel):
         default=None,
         description="What the latest minutes of load say of the knobs of the stable version. "
         "It stays until there is another.",
+    )
+    generation: GenerationStatus | None = Field(
+        default=None,
+        description="Room for sequences, when text is generated. It is written again only when it changes.",
     )
     last_failure: FailureStatus | None = Field(default=None, description="The newest failure of a pod.")
     conditions: list[Condition] | None = Field(

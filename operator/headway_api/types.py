@@ -73,6 +73,35 @@ class Oversize(StrEnum):
     RUN_UNPADDED = "RunUnpadded"
 
 
+class BatchingPolicy(StrEnum):
+    """Which of the two batchers runs a program."""
+
+    DYNAMIC = "Dynamic"
+    CONTINUOUS = "Continuous"
+
+
+class CacheType(StrEnum):
+    """Element type of cached keys and values."""
+
+    FLOAT32 = "Float32"
+    BFLOAT16 = "BFloat16"
+
+
+class Precision(StrEnum):
+    """Element type in which the large weights of a decoder are kept and multiplied."""
+
+    EXPORTED = "Exported"
+    BFLOAT16 = "BFloat16"
+    INT8 = "Int8"
+
+
+class SpeculationMethod(StrEnum):
+    """Who proposes the tokens that the program then checks, several in one run."""
+
+    PROMPT_LOOKUP = "PromptLookup"
+    DRAFT = "Draft"
+
+
 class NonFinite(StrEnum):
     """What happens to an answer that holds NaN or infinity."""
 
@@ -195,15 +224,24 @@ class Cache(ApiModel):
 class Batching(ApiModel):
     """How requests are run together."""
 
+    policy: BatchingPolicy | None = Field(
+        default=None,
+        description="Dynamic: a request is one row or several of one run. Continuous: text generation, many sequences "
+        "at a time, which join and leave between two steps. Without it: Continuous for an artifact that was exported "
+        "with --task generate, else Dynamic. One that the artifact cannot do is refused. Cold.",
+    )
     max_batch: int | None = Field(
         default=None,
         ge=1,
         le=65_536,
-        description="Most rows in one run. Without it: the largest batch bucket. A value that the program cannot "
+        description="Most rows in one run; with Continuous, most sequences (without it: 64). Without it: the largest "
+        "batch bucket. A value that the program cannot "
         "honour is clamped, and the condition KnobsApplied says to what. Hot.",
     )
     max_wait: Duration = Field(
-        default="2ms", description="Longest time a request waits for company; 0ms never waits; at most 30s. Hot."
+        default="2ms",
+        description="Longest time a request waits for company; 0ms never waits; at most 30s. With "
+        "Continuous nobody waits for company, and KnobsApplied says so if it is set. Hot.",
     )
     queue: Queue | None = Field(default=None, description="Bounds of the waiting line in each pod. Hot.")
     latency_target: Duration | None = Field(
@@ -247,6 +285,58 @@ class Batching(ApiModel):
         le=64,
         description="Runs at a time in each pod, on the same weights; the CPU limit is shared among them. Without it: "
         "1. Cold.",
+    )
+
+
+class Speculation(ApiModel):
+    """Several tokens of a sequence in one run: proposed by somebody cheap, checked by the program. Exact. Cold."""
+
+    method: SpeculationMethod = Field(
+        description="PromptLookup: what followed the same words earlier in the sequence. Draft: a smaller program of "
+        "the same artifact, with the same tokenizer. Cold."
+    )
+    tokens: int | None = Field(default=None, ge=1, le=16, description="Tokens proposed at a time. Without it: 4. Cold.")
+    program: ProgramName | None = Field(
+        default=None, description="With Draft: which program of the artifact. Without it: draft. Cold."
+    )
+
+
+class Generation(ApiModel):
+    """Text generation, with `batching.policy: Continuous`."""
+
+    max_length: int | None = Field(
+        default=None,
+        ge=2,
+        le=10_000_000,
+        description="Tokens of one sequence at most, prompt and answer together. Without it: what the program was made "
+        "for, or what fits into the cache, whichever is less. Cold.",
+    )
+    cache_bytes: Size | None = Field(
+        default=None,
+        description="Memory for keys and values. Without it: what the weights and one run leave of the pod's memory "
+        "limit. Cold.",
+    )
+    cache_type: CacheType | None = Field(
+        default=None, description="Element type of keys and values. Without it: Float32. Cold."
+    )
+    weights: Precision | None = Field(
+        default=None,
+        description="Exported: as they are in the artifact. BFloat16 and Int8 are made when a pod loads, and used only "
+        "if the artifact's golden prompts are still answered closely enough; otherwise the pod is refused. Without it: "
+        "Exported. Cold.",
+    )
+    speculation: Speculation | None = Field(
+        default=None, description="Several tokens of a sequence in one run. Without it: one at a time. Cold."
+    )
+    step_tokens: int = Field(
+        default=256,
+        ge=1,
+        le=65_536,
+        description="Tokens in one run at most: a long prompt is read in pieces of it, so that those who are being "
+        "answered do not wait. Hot.",
+    )
+    prefix_cache: bool = Field(
+        default=True, description="Keys and values of prompts are kept for later ones that begin alike. Hot."
     )
 
 
@@ -330,6 +420,7 @@ class Spec(ApiModel):
         default=None, ge=1, le=1000, description="Pods of the stable version. Without it: 1. Hot."
     )
     batching: Batching | None = Field(default=None, description="How requests are run together.")
+    generation: Generation | None = Field(default=None, description="Text generation.")
     limits: Limits | None = Field(default=None, description="Bounds of a single request. Hot.")
     verification: Verification | None = Field(
         default=None, description="How golden answers that the artifact carries are compared. Cold."

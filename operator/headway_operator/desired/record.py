@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from headway_api import names
 from headway_api.fields import DIGEST_PATTERN
-from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, ColdVerification
+from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, ColdGeneration, ColdVerification
 from headway_api.podtemplate import Sandbox
 from headway_api.revision import Cold
 from headway_api.types import Device, TrustLevel
@@ -38,6 +38,7 @@ def new_record(observed: Observed, cold: Cold, *, name: str, base: str, number: 
         ),
         device=Device.model_validate(cold["device"]),
         batching=ColdBatching.model_validate(cold.get("batching", {})),
+        generation=ColdGeneration.model_validate(cold.get("generation", {})),
         verification=ColdVerification.model_validate(cold.get("verification", {})),
         sandbox=(template and template.sandbox) or Sandbox.BEST_EFFORT,
         drain_timeout=(template and template.drain_timeout) or DEFAULT_DRAIN,
