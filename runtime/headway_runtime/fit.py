@@ -13,15 +13,16 @@ from headway_runtime.buckets import Buckets
 from headway_runtime.errors import FatalError
 from headway_runtime.logs import log
 from headway_runtime.memory import Room
+from headway_runtime.prepare.room import MEMORY_FIELD, readable
 from headway_runtime.program import Program, ProgramError
 from headway_runtime.program.shape_gate import Need, ShapeGate, worth_measuring
 from headway_runtime.warmup import describe
 
+__all__ = ["ceilings", "check_shapes", "readable", "will_not_fit"]
+
 PARTS = 64
 MOST = 1 << 30
 NEAR = 64
-UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-MEMORY_FIELD = "spec.template.resources.limits.memory"
 
 
 def check_shapes(document: Mapping[str, Any], program: Program, buckets: Buckets, *, room: Room, in_use: int) -> None:
@@ -113,11 +114,3 @@ def will_not_fit(weights: int, needs: Sequence[Need], *, room: Room, in_use: int
         f"{largest.what}; {advice}"
     )
     return FatalError("WillNotFit", message, condition="Accepted", field=field)
-
-
-def readable(size: int) -> str:
-    """``1.5 GiB``."""
-    if size < 1024:
-        return f"{size} bytes"
-    power = min((size.bit_length() - 1) // 10, len(UNITS))
-    return f"{size / 1024**power:.1f} {UNITS[power - 1]}"
