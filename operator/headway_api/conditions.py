@@ -33,6 +33,8 @@ class Reason(StrEnum):
     BUCKET_OUT_OF_RANGE = "BucketOutOfRange"
     NOT_BATCHABLE = "NotBatchable"
     WILL_NOT_FIT = "WillNotFit"
+    POLICY_MISMATCH = "PolicyMismatch"
+    PRECISION_REFUSED = "PrecisionRefused"
     SANDBOX_UNAVAILABLE = "SandboxUnavailable"
     SIGNATURE_CHANGED = "SignatureChanged"
     REFUSED = "Refused"

@@ -282,6 +282,8 @@ class GenerationReport(WireModel):
     sequences_p99: int | None = None  # of that length that fit at the same time
     recommended_max_length: int | None = None  # None: leave it
     weights: Precision = Precision.EXPORTED
+    weights_bytes: int = Field(default=0, ge=0)
+    step_bytes: int = Field(default=0, ge=0)  # that one run needs besides, at most
     kernels: str = ""  # what computes: native-avx512, native-avx2, reference, ...
 
 

@@ -107,6 +107,27 @@ RULES: tuple[Rule, ...] = (
     ),
     _keys("batching", "dimensions", pattern=DIMENSION_PATTERN, longest=64, message=_DIMENSION_NAMES),
     Rule(
+        ("spec",),
+        "!has(self.generation) || !has(self.batching) || !has(self.batching.policy) || "
+        "self.batching.policy == 'Continuous'",
+        "generation is for batching.policy Continuous: remove it, or write policy: Continuous",
+        blames=".generation",
+    ),
+    Rule(
+        ("spec", "batching"),
+        "!has(self.policy) || self.policy != 'Continuous' || (!has(self.shapeBuckets) && !has(self.dimensions) && "
+        "!has(self.padding) && !has(self.oversize) && !has(self.instances))",
+        "shapeBuckets, dimensions, padding, oversize and instances are for policy Dynamic: a decoder joins sequences "
+        "of all lengths without padding; remove them",
+        blames=".policy",
+    ),
+    Rule(
+        ("spec", "generation", "speculation"),
+        "!has(self.program) || self.method == 'Draft'",
+        "program names the draft: remove it, or write method: Draft",
+        blames=".program",
+    ),
+    Rule(
         ("spec", "canary", "artifact"),
         "has(self.uri) || has(self.digest) || has(self.credentials) || has(self.program)",
         "a canary needs an artifact of its own: write its uri, or remove canary",

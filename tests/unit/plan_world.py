@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headway_api import names
-from headway_api.podconfig import KnobsReport, Phase, Report, SandboxReport, Termination, knobs_hash
+from headway_api.podconfig import GenerationReport, KnobsReport, Phase, Report, SandboxReport, Termination, knobs_hash
 from headway_api.types import Spec
 from headway_operator.compare import difference
 from headway_operator.desired import desired_objects, prunable, record_of
@@ -66,6 +66,7 @@ class World:
     now: float = EPOCH
     image: str = "runtime:1"
     signature: str | None = "same"
+    generation_report: GenerationReport | None = None  # of every ready pod
     known: bool = True
     writes: int = 0
     passes: int = 0
@@ -120,6 +121,7 @@ class World:
                 knobs=KnobsReport(hash=pod.knobs, effective={"maxWait": "2ms"}),
                 signature=signature,
                 sandbox=SandboxReport(landlock=7, seccomp=True),
+                generation=self.generation_report,
             )
         return Pod(
             name=pod.name,

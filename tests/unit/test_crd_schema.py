@@ -21,6 +21,8 @@ DEFAULTS = {
     "spec.batching.queue.bytes": "256Mi",
     "spec.batching.queue.timeout": "2s",
     "spec.batching.nonFinite": "Allow",
+    "spec.generation.stepTokens": 256,
+    "spec.generation.prefixCache": True,
     "spec.limits.requestBytes": "64Mi",
     "spec.rollout.progressDeadline": "15m",
     "spec.rollback.keep": "Warm",
@@ -70,7 +72,7 @@ def test_defaults_are_where_they_are_promised_and_nowhere_else(root: Schema) -> 
 def test_no_default_is_a_part_of_a_revision() -> None:
     """A default of a cold field would make a new revision of every stored object."""
     bare = {"artifact": {"uri": "s3://m/a.pt2"}, "device": {"kind": "cpu"}}
-    full = {**bare, "batching": {"queue": {}}, "limits": {}, "rollout": {}, "rollback": {}}
+    full = {**bare, "batching": {"queue": {}}, "generation": {}, "limits": {}, "rollout": {}, "rollback": {}}
     for path, value in DEFAULTS.items():
         *parents, last = path.split(".")[1:]
         node = full

@@ -4,29 +4,16 @@ A pod that is ready has no failure, whatever its past. Messages of the pods them
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from headway_api.conditions import ConditionType, Reason
 from headway_api.podconfig import PREPARED, Termination
 
 from headway_operator.desired.podtemplate import SECRETS
 from headway_operator.observed import Observed, Pod, Record
+from headway_operator.plan.foresee import FIELD_MEMORY, will_not_fit
+from headway_operator.plan.refusal import Failure
 
-FIELD_MEMORY = "spec.template.resources.limits.memory"
 IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a revision is not ready, and which condition says so."""
-
-    condition: ConditionType
-    reason: str
-    message: str
-    pod: str | None = None
-    container: str | None = None
-    time: float | None = None  # when it happened, if the pod says so
-    field: str | None = None  # the field of the spec that is at fault
 
 
 def explain(observed: Observed, records: Mapping[str, Record], revision: str) -> Failure | None:
@@ -35,6 +22,8 @@ def explain(observed: Observed, records: Mapping[str, Record], revision: str) ->
     missing = _missing_secret(observed, records.get(revision))
     if missing and not all(pod.ready for pod in pods):
         return missing
+    if foreseen := will_not_fit(observed, records, revision):
+        return foreseen
     for pod in pods:
         if failure := explain_pod(pod, records.get(revision)):
             return failure

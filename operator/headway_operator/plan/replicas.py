@@ -2,6 +2,7 @@
 
 from headway_operator.observed import Role, Target
 from headway_operator.plan.facts import Facts, pods_for
+from headway_operator.plan.foresee import will_not_fit
 from headway_operator.plan.identity import Wanted
 from headway_operator.plan.roles import Roles
 from headway_operator.plan.weights import Weights
@@ -32,6 +33,8 @@ def capacity(facts: Facts, role: Role) -> int:
 
 def _pods(facts: Facts, wanted: Wanted, name: str, role: Role) -> int:
     record = wanted.records.get(name)
+    if will_not_fit(facts.observed, wanted.records, name):
+        return 0
     if record and record.pin is None and not facts.acked_of(name):
         return 1  # the first pod finds the digest; the others wait for the pin
     goal = capacity(facts, role)

@@ -3,7 +3,18 @@
 from headway_api.conditions import ConditionType
 
 from headway_operator.observed import Object, Observed, Plan
-from headway_operator.status import advice, knobs, live, padding, program, progress, rollback, sandbox, serving
+from headway_operator.status import (
+    advice,
+    generation,
+    knobs,
+    live,
+    padding,
+    program,
+    progress,
+    rollback,
+    sandbox,
+    serving,
+)
 from headway_operator.status.verdict import KEEP, Verdict, entry, false, true
 from headway_operator.status.view import View, view
 
@@ -24,6 +35,7 @@ def status(observed: Observed, plan: Plan, now: float) -> Object:
         "knobs": knobs.knobs(seen),
         "rollout": live.rollout(seen),
         "recommendation": advice.recommendation(seen),
+        "generation": generation.generation(seen),
         "lastFailure": live.last_failure(seen),
         "conditions": _written(observed, _verdicts(seen), now),
     }

@@ -1,8 +1,9 @@
 """What is live: `status.revisions`, `status.rollout`, `status.lastFailure`, `status.trafficVerifiedTime`."""
 
 from headway_operator.observed import Object, Role, Target
-from headway_operator.plan.failures import Failure, explain_pod
+from headway_operator.plan.failures import explain_pod
 from headway_operator.plan.moments import format_time
+from headway_operator.plan.refusal import Failure
 from headway_operator.status import parity, sandbox
 from headway_operator.status.view import View
 

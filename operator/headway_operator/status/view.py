@@ -8,7 +8,8 @@ from headway_api.podconfig import Phase
 from headway_operator.desired.build import recorded
 from headway_operator.observed import Object, Observed, Plan, Pod, Record, Role
 from headway_operator.plan.facts import Facts, gather
-from headway_operator.plan.failures import Failure, explain
+from headway_operator.plan.failures import explain
+from headway_operator.plan.refusal import Failure
 
 
 @dataclass(frozen=True, slots=True)

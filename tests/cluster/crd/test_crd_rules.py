@@ -109,6 +109,39 @@ CASES = (
         (_batching(latencyTarget="50ms"),),
     ),
     Case(
+        {**_batching(policy="Dynamic"), "generation": {"maxLength": 100}},
+        "spec.generation",
+        "generation is for batching.policy Continuous: remove it, or write policy: Continuous",
+        (
+            {**_batching(policy="Continuous"), "generation": {"maxLength": 100}},
+            {**_batching(maxBatch=4), "generation": {"weights": "Int8", "cacheBytes": "1Gi"}},
+        ),
+    ),
+    *(
+        Case(
+            _batching(policy="Continuous", **other),
+            "spec.batching.policy",
+            "shapeBuckets, dimensions, padding, oversize and instances are for policy Dynamic",
+            (_batching(policy="Dynamic", **other), _batching(policy="Continuous", maxBatch=8)),
+        )
+        for other in (
+            {"shapeBuckets": {"batch": [1]}},
+            {"dimensions": {"batch": "x.0"}},
+            {"padding": "Auto"},
+            {"oversize": "Reject"},
+            {"instances": 1},
+        )
+    ),
+    Case(
+        {"generation": {"speculation": {"method": "PromptLookup", "program": "draft"}}},
+        "spec.generation.speculation.program",
+        "program names the draft: remove it, or write method: Draft",
+        (
+            {"generation": {"speculation": {"method": "Draft", "program": "small"}}},
+            {"generation": {"speculation": {"method": "PromptLookup", "tokens": 8}}},
+        ),
+    ),
+    Case(
         _batching(shapeBuckets={"2nd": [1]}),
         "spec.batching.shapeBuckets",
         DIMENSION,
@@ -314,6 +347,11 @@ def test_the_smallest_manifest_breaks_no_rule(models: Models, absent: Spec) -> N
         (_batching(oversize="Split"), 'supported values: "Reject", "RunUnpadded"'),
         (_batching(nonFinite="Warn"), 'supported values: "Allow", "Reject"'),
         (_batching(instances=0), "spec.batching.instances in body should be greater than or equal to 1"),
+        (_batching(policy="Static"), 'supported values: "Dynamic", "Continuous"'),
+        ({"generation": {"weights": "Int4"}}, 'supported values: "Exported", "BFloat16", "Int8"'),
+        ({"generation": {"cacheType": "Int8"}}, 'supported values: "Float32", "BFloat16"'),
+        ({"generation": {"maxLength": 1}}, "spec.generation.maxLength in body should be greater than or equal to 2"),
+        ({"generation": {"speculation": {}}}, "spec.generation.speculation.method: Required value"),
         (_batching(cache={}), "spec.batching.cache.bytes: Required value"),
         ({"limits": {"requestBytes": "much"}}, "spec.limits.requestBytes in body should match"),
         ({"verification": {"onMismatch": "Ignore"}}, 'supported values: "Block", "Warn"'),
