@@ -1,0 +1,77 @@
+"""Golden prompts: what transformers itself continues them with, greedily, and how surely."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from headway_runtime.export.generate.texts import Texts
+from headway_runtime.prepare.decoder import GoldenPrompt
+
+TOKENS = 16
+"""Of each continuation; fewer where an end token comes first."""
+_LONG = (
+    "Water boils at a temperature that depends on the pressure of the air around it. At the level of the sea it boils "
+    "at one hundred degrees Celsius; on the top of a high mountain, where the air is thin, it boils at less. A cook "
+    "who prepares a meal up there has to wait longer, because the water, though it boils, is not as hot. In a pressure "
+    "cooker it is the other way round: the lid keeps the steam in, the pressure rises, and therefore"
+)
+PROMPTS = (
+    "The",
+    "The capital of France is",
+    "Once upon a time, in a village by the sea, there lived an old clockmaker who",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
+    "1, 2, 4, 8, 16, 32,",
+    "Die Hauptstadt von Österreich heißt",
+    "Q: How many legs does a spider have?\nA:",
+    '{"name": "Ada Lovelace", "born": 1815, "languages": ["English",',
+    "东京是日本的首都。巴黎是",
+    _LONG,
+)
+CHATS = ("What is gravity? Answer in one sentence.", "Write a haiku about autumn.")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """`logits`: float32 [tokens, V], of which each token was the largest."""
+
+    golden: GoldenPrompt
+    logits: torch.Tensor
+
+
+def prompts(tokenizer: Any, texts: Texts) -> list[tuple[int, ...]]:
+    """Tokens of all prompts, as a request would have them; those of a chat through the template, where there is one."""
+    found = [tuple(tokenizer(text)["input_ids"]) for text in PROMPTS]
+    if texts.chat_template is not None:
+        for text in CHATS:
+            said = [{"role": "user", "content": text}]
+            rendered = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+            found.append(tuple(tokenizer(rendered, add_special_tokens=False)["input_ids"]))
+    return [tokens for tokens in found if tokens]
+
+
+def answer(model: Any, prompts_: Sequence[tuple[int, ...]], end: Sequence[int]) -> list[Answered]:
+    """Continue every prompt alone, by `generate` of transformers. What the model says of sampling is left out."""
+    from transformers import GenerationConfig
+
+    kept = model.generation_config
+    model.generation_config = GenerationConfig(
+        do_sample=False, max_new_tokens=TOKENS, eos_token_id=list(end) or None, pad_token_id=0
+    )
+    try:
+        return [_continued(model, prompt) for prompt in prompts_]
+    finally:
+        model.generation_config = kept
+
+
+def _continued(model: Any, prompt: tuple[int, ...]) -> Answered:
+    ids = torch.tensor([prompt], dtype=torch.int64)
+    with torch.no_grad():
+        found = model.generate(
+            ids, attention_mask=torch.ones_like(ids), output_logits=True, return_dict_in_generate=True
+        )
+    logits = torch.cat(found.logits).to(torch.float32)  # [tokens, V]
+    tokens = tuple(found.sequences[0, len(prompt) :].tolist())
+    best = logits.topk(2).values  # [tokens, 2]
+    return Answered(GoldenPrompt(prompt, tokens, tuple((best[:, 0] - best[:, 1]).tolist())), logits)

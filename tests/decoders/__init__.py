@@ -1,0 +1,12 @@
+"""Decoders for tests of text generation, as ``.pt2`` files: tiny ones with random weights, and real ones.
+
+    tiny(tmp_path, "llama")     two layers, made anew in a second
+    smollm2(), gemma3()         made once for a machine, in ~/.cache/headway
+    reference("smollm2")        what transformers itself answers to many prompts
+
+Nothing is imported or made before it is asked for.
+"""
+
+from tests.decoders.random import FAMILIES, tiny, tiny_model, tiny_tokenizer
+
+__all__ = ["FAMILIES", "tiny", "tiny_model", "tiny_tokenizer"]
