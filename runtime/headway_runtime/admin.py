@@ -31,7 +31,7 @@ class Admin:
         if path == "/metrics":
             self._pod.metrics.in_flight.set(self._pod.in_flight)
             if self._pod.model is not None:
-                self._pod.metrics.waiting.set(self._pod.model.engine.waiting_rows)
+                self._pod.metrics.waiting.set(self._pod.model.waiting)
             return 200, CONTENT_TYPE, self._pod.metrics.render()
         if path == "/healthz":
             return self._health()

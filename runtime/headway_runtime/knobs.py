@@ -26,8 +26,12 @@ BATCH_FIELD = "spec.batching.maxBatch"
 TIMEOUT_FIELD = "spec.batching.queue.timeout"
 TARGET_FIELD = "spec.batching.latencyTarget"
 LEAST_TARGET = 0.001  # seconds
+STEP_FIELD = "spec.generation.stepTokens"
+PREFIX_FIELD = "spec.generation.prefixCache"
 BODY_FIELD = "spec.limits.requestBytes"
 LARGEST_BODY = 1 << 30
+NO_TEXT = "the program generates no text; remove it"
+_DEFAULT = Knobs()
 
 
 class KnobsError(ValueError):
@@ -39,7 +43,7 @@ class Settings:
     """Knobs in force: what the policy needs, how long a request may wait (seconds), and what could not be honoured.
 
     `latency_target`: seconds that one run may take; None: as long as it takes. `request_bytes`: of one request's body,
-    after decompression. `cache_bytes`: of answers that are kept; 0: none.
+    after decompression. `cache_bytes`: of answers that are kept; 0: none. The last two rule where text is generated.
     """
 
     limits: Limits
@@ -50,6 +54,8 @@ class Settings:
     request_bytes: int = 64 << 20
     cache_bytes: int = 0
     non_finite: NonFinite = NonFinite.ALLOW
+    step_tokens: int = 0
+    prefix_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +112,14 @@ def resolve(knobs: Knobs, bounds: Bounds) -> Settings:
     clamped: list[Clamp] = []
     target = None if knobs.latency_target is None else parse_duration(knobs.latency_target, TARGET_FIELD)
     max_batch = _max_batch(knobs.max_batch, target, bounds, clamped)
-    max_wait = _at_most(WAIT_FIELD, knobs.max_wait, clamped)
-    timeout = _at_most(TIMEOUT_FIELD, knobs.queue.timeout, clamped)
+    max_wait = at_most(WAIT_FIELD, knobs.max_wait, clamped)
+    timeout = at_most(TIMEOUT_FIELD, knobs.queue.timeout, clamped)
     limits = Limits(max_batch, max_wait, capacity=knobs.queue.capacity, bytes=parse_size(knobs.queue.bytes))
-    request_bytes = parse_size(knobs.request_bytes)
-    if request_bytes > LARGEST_BODY:
-        clamped.append(_clamp(BODY_FIELD, knobs.request_bytes, "1Gi", "no larger request is read"))
-        request_bytes = LARGEST_BODY
+    request_bytes, request_text = largest_body(knobs, clamped)
+    if knobs.step_tokens != _DEFAULT.step_tokens:
+        clamped.append(unused(STEP_FIELD, str(knobs.step_tokens), NO_TEXT))
+    if knobs.prefix_cache != _DEFAULT.prefix_cache:
+        clamped.append(unused(PREFIX_FIELD, str(knobs.prefix_cache).lower(), NO_TEXT))
     effective: dict[str, Any] = {
         "maxBatch": max_batch,
         "maxWait": format_duration(max_wait),
@@ -122,7 +129,7 @@ def resolve(knobs: Knobs, bounds: Bounds) -> Settings:
             "timeout": format_duration(timeout),
         },
         "nonFinite": knobs.non_finite.value,
-        "requestBytes": "1Gi" if request_bytes == LARGEST_BODY else knobs.request_bytes,
+        "requestBytes": request_text,
     }
     if target is not None:
         effective["latencyTarget"] = format_duration(target)
@@ -181,25 +188,41 @@ def _max_batch(asked: int | None, target: float | None, bounds: Bounds, clamped:
     if target is not None and bounds.cost is not None:
         if (alone := bounds.cost(1, bounds.most)) > target:
             message = f"one row of the largest sizes takes {format_duration(alone)} by itself"
-            clamped.append(_clamp(TARGET_FIELD, format_duration(target), format_duration(alone), message))
+            clamped.append(clamp(TARGET_FIELD, format_duration(target), format_duration(alone), message))
         fitting = rows_within(target, bounds.cost, bounds.least, most)
         if fitting < most:
             most, why = fitting, f"a run of more rows takes longer than {TARGET_FIELD}"
     if asked is None or asked <= most:
         return most if asked is None else asked
-    clamped.append(_clamp(BATCH_FIELD, str(asked), str(most), why))
+    clamped.append(clamp(BATCH_FIELD, str(asked), str(most), why))
     return most
 
 
-def _at_most(field: str, asked: str, clamped: list[Clamp]) -> float:
+def largest_body(knobs: Knobs, clamped: list[Clamp]) -> tuple[int, str]:
+    """Bytes of one request's body, and as they are written."""
+    asked = parse_size(knobs.request_bytes)
+    if asked <= LARGEST_BODY:
+        return asked, knobs.request_bytes
+    clamped.append(clamp(BODY_FIELD, knobs.request_bytes, "1Gi", "no larger request is read"))
+    return LARGEST_BODY, "1Gi"
+
+
+def at_most(field: str, asked: str, clamped: list[Clamp]) -> float:
+    """Seconds that a request may wait."""
     seconds = parse_duration(asked, field)
     if seconds > LONGEST:
-        clamped.append(_clamp(field, asked, format_duration(LONGEST), "it is the most a request may wait"))
+        clamped.append(clamp(field, asked, format_duration(LONGEST), "it is the most a request may wait"))
         return LONGEST
     return seconds
 
 
-def _clamp(field: str, asked: str, effective: str, why: str) -> Clamp:
+def clamp(field: str, asked: str, effective: str, why: str) -> Clamp:
+    """What is said of a knob that is not honoured as asked."""
     return Clamp(
         field=field, asked=asked, effective=effective, message=f"{field}: {asked} is {effective} in effect: {why}"
     )
+
+
+def unused(field: str, asked: str, why: str) -> Clamp:
+    """What is said of a knob that has no meaning for this kind of program."""
+    return Clamp(field=field, asked=asked, effective="not used", message=f"{field}: {asked} is not used: {why}")

@@ -31,6 +31,19 @@ class Model:
     padding: tuple[PaddingReport, ...] = ()
     pipeline: Pipeline | None = None
 
+    @property
+    def instances(self) -> int:
+        """Threads that run the program."""
+        return self.engine.instances
+
+    @property
+    def waiting(self) -> int:
+        """Rows in line."""
+        return self.engine.waiting_rows
+
+    def room(self) -> None:
+        """It generates no text."""
+
     def describe(self) -> dict[str, Any]:
         """The `inputs` and `outputs` of a metadata answer: the program's, or what its steps make of them."""
         return self.intake.describe() if self.pipeline is None else self.pipeline.describe()

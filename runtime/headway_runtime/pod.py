@@ -26,15 +26,23 @@ from headway_api.podconfig import (
 from headway_runtime import knobs
 from headway_runtime.batching.engine import Outcome, RunRecord
 from headway_runtime.drift import Drift
-from headway_runtime.errors import DeadlineExceededError, NotServingError, OverloadedError, QueueFullError
+from headway_runtime.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    NotServingError,
+    OverloadedError,
+    QueueFullError,
+)
+from headway_runtime.generator import Generator
 from headway_runtime.logs import log
 from headway_runtime.metrics import Metrics
 from headway_runtime.model import Model
 from headway_runtime.origin import Origin
+from headway_runtime.served import Served
 from headway_runtime.serving.cache import ResponseCache
 from headway_runtime.watch import Watch
 
-__all__ = ["LONGEST_STEP", "Model", "Pod"]
+__all__ = ["LONGEST_STEP", "Generator", "Model", "Pod"]
 
 RECENT_SECONDS = 60.0
 LONGEST_STEP = 600.0  # seconds: a bucket or a trial before the pod is ready that takes longer has failed
@@ -54,7 +62,7 @@ class Pod:
         self.origin = origin
         self.sandbox = sandbox
         self.phase = Phase.LOADING
-        self.model: Model | None = None
+        self.model: Served | None = None
         self.failure: Termination | None = None
         self.parity: ParityReport | None = None
         self.settings: knobs.Settings | None = None
@@ -92,13 +100,31 @@ class Pod:
         recent = [at for at in self.arrivals if now - at < RECENT_SECONDS]
         return max((later - earlier for earlier, later in pairwise([*recent, now])), default=0.0)
 
-    def serving(self) -> tuple[Model, knobs.Settings]:
+    def serving(self) -> tuple[Served, knobs.Settings]:
         """The model and the knobs in force. Raises NotServingError, saying what the pod is doing instead."""
         if self.refusing:
             raise NotServingError("this pod is ending; send the request again")
         if self.model is None or self.settings is None or self.phase not in _SERVING:
             raise NotServingError(self.describe())
         return self.model, self.settings
+
+    def computing(self) -> tuple[Model, knobs.Settings]:
+        """The same for who sends tensors. Raises InvalidRequestError, too, where text is generated."""
+        model, settings = self.serving()
+        if not isinstance(model, Model):
+            raise InvalidRequestError(
+                "this model generates text: ask it by POST /v1/completions or /v1/chat/completions"
+            )
+        return model, settings
+
+    def generating(self) -> tuple[Generator, knobs.Settings]:
+        """The same for who wants text. Raises InvalidRequestError, too, where tensors are computed."""
+        model, settings = self.serving()
+        if not isinstance(model, Generator):
+            raise InvalidRequestError(
+                f"this model generates no text: ask it by POST /v2/models/{self.config.model}/infer"
+            )
+        return model, settings
 
     def describe(self) -> str:
         """The phase in words."""
@@ -142,12 +168,14 @@ class Pod:
         """What requests and answers are compared with from now on."""
         self.drift = self.metrics.drift.shown = drift
 
-    def install(self, model: Model) -> None:
+    def install(self, model: Served) -> None:
         """Every bucket is warm: obey the newest knobs, or the defaults until there are any, and be ready."""
         self.model = model
-        self.watch = Watch(
-            model.layout, model.buckets, model.cost, instances=model.engine.instances, began=time.monotonic()
-        )
+        self.metrics.instances.set(model.instances)
+        if isinstance(model, Model):
+            self.watch = Watch(
+                model.layout, model.buckets, model.cost, instances=model.instances, began=time.monotonic()
+            )
         self._apply("{}", None)
         if self._asked is not None:
             self._apply(*self._asked)
@@ -172,11 +200,12 @@ class Pod:
                 outcome.slot(outcome.result)
             except Exception as error:  # one request's, of which the others must not suffer
                 log("answer_failed", level="error", error=error)
-        if record is None or self.model is None or self.watch is None:
+        model = self.model
+        if record is None or self.watch is None or not isinstance(model, Model):
             return
-        self.metrics.ran(record, self.model.buckets.covering(record.sizes))
+        self.metrics.ran(record, model.buckets.covering(record.sizes))
         if self.watch.ran(outcomes, record, time.monotonic()) and self.settings is not None:
-            self.model.run_by(self.settings, self.watch.cost)
+            model.run_by(self.settings, self.watch.cost)
 
     def refused(self, kind: str) -> None:
         """A request was answered with an error of this kind."""
@@ -206,6 +235,7 @@ class Pod:
             buckets=BucketReport(total=self._total, warm=len(self._costs), costs=list(self._costs)),
             padding=[] if self.model is None else list(self.model.padding),
             recommendation=self._recommendation(),
+            generation=None if self.model is None else self.model.room(),
             knobs=self._knobs,
             failure=self.failure,
             signature=None if self.model is None else self.model.hash(),

@@ -13,6 +13,7 @@ from headway_runtime.batching.policy import Priority, Ticket
 from headway_runtime.errors import RequestError, TooLargeError
 from headway_runtime.knobs import Settings
 from headway_runtime.pod import Model, Pod
+from headway_runtime.serving.account import Account
 from headway_runtime.serving.cache import key_of
 from headway_runtime.serving.splitting import split
 from headway_runtime.serving.values import Call, Given, Reply, Request
@@ -22,35 +23,8 @@ class GoneError(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Service:
+class Service(Account):
     """What every protocol calls."""
-
-    def __init__(self, pod: Pod) -> None:
-        self._pod = pod
-
-    def begin(self) -> float:
-        """A request's first byte was seen: it counts as in flight until `end`. Returns time.monotonic()."""
-        now = time.monotonic()
-        self._pod.in_flight += 1
-        self._pod.arrivals.append(now)
-        return now
-
-    def end(self, began: float, status: int | None, refused: RequestError | str | None = None) -> None:
-        """It was answered with this HTTP status (of gRPC: the corresponding one); None: its client has gone."""
-        pod, metrics = self._pod, self._pod.metrics
-        pod.in_flight -= 1
-        if refused is not None:
-            pod.refused(refused if isinstance(refused, str) else refused.kind)
-        if status is None:
-            metrics.left()
-            return
-        metrics.answered(status, time.monotonic() - began)
-        pod.requests += 1
-        pod.failures += status in (500, 504)
-
-    def allowed(self) -> float:
-        """Seconds that a request may wait, from its first byte. Raises NotServingError."""
-        return self._pod.serving()[1].queue_timeout
 
     def call(self, given: Given, call: Call) -> None:
         """Answer a request by one call of `call.done`, which may come at once. Raises RequestError instead."""
@@ -61,7 +35,7 @@ class Service:
             self._compute(given, call)
 
     def _compute(self, given: Given, call: Call) -> None:
-        model, settings = self._pod.serving()
+        model, settings = self._pod.computing()
         if model.pipeline is not None and model.pipeline.touches(given):
             model.pipeline.call(given, call, self._run)
         else:

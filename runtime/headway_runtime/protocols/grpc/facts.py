@@ -9,7 +9,7 @@ from typing import Any
 
 from headway_api.podconfig import Phase
 
-from headway_runtime.pod import Pod
+from headway_runtime.pod import Model, Pod
 from headway_runtime.protocols import oip
 from headway_runtime.protocols.grpc.asked import check
 from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
@@ -60,7 +60,7 @@ def model_config(pod: Pod, request: pb.ModelConfigRequest) -> pb.ModelConfigResp
     """Triton's configuration of a model that would be served as this one is."""
     check(pod.config.model, pod.config.revision, request.name, request.version)
     loaded, settings = pod.serving()
-    described, batched = loaded.describe(), loaded.layout.batch is not None
+    described, batched = loaded.describe(), isinstance(loaded, Model) and loaded.layout.batch is not None
     first = 1 if batched else 0
     config = pb.ModelConfig(
         name=pod.config.model,

@@ -5,11 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import orjson
 
 from headway_runtime.errors import BodiesFullError, InvalidRequestError, RequestError, UnknownModelError
-from headway_runtime.pod import Model, Pod
+from headway_runtime.pod import Pod
 from headway_runtime.protocols import oip, tensors
 from headway_runtime.protocols.http.answers import Answers
 from headway_runtime.protocols.http.asgi import Headers
 from headway_runtime.protocols.http.routes import Routes
+from headway_runtime.served import Served
 from headway_runtime.serving.service import Service
 
 WORKERS = 2  # threads that read large bodies
@@ -27,7 +28,7 @@ class Front:
         self.answers = Answers(revision)
         self.identity = oip.identify(model, revision)
         self.workers = ThreadPoolExecutor(WORKERS, "headway-bodies")
-        self._model: Model | None = None
+        self._model: Served | None = None
         self._in_binary_only: dict[str, str] = {}  # of that model's outputs, by name
         self._held = 0  # bytes of bodies that are being read
 

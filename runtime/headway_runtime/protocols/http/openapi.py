@@ -5,7 +5,7 @@ from typing import Any
 
 from headway_api.names import NOT_ADMITTED_HEADER, PRIORITY_HEADER, REVISION_HEADER, TIMEOUT_HEADER
 
-from headway_runtime.pod import Model, Pod
+from headway_runtime.pod import Generator, Model, Pod
 from headway_runtime.protocols import tensors
 from headway_runtime.protocols.http.answers import BATCH_HEADER, CACHE_HEADER, QUEUE_HEADER
 from headway_runtime.protocols.http.heads import BINARY_HEADER
@@ -36,16 +36,17 @@ _REFUSALS = {
 def hot_paths(pod: Pod) -> dict[str, Any]:
     """The paths of an OpenAPI document, by path."""
     base = f"/v2/models/{pod.config.model}"
-    infer = {"post": _infer(pod)}
     ready = {"get": _health("Readiness", "Ready.", "Why not.")}
-    return {
-        f"{base}/infer": infer,
-        f"{base}/versions/{pod.config.revision}/infer": infer,
+    paths = {
         f"{base}/ready": ready,
         f"{base}/versions/{pod.config.revision}/ready": ready,
         "/v2/health/ready": ready,
         "/v2/health/live": {"get": _health("Liveness", "Alive.", None)},
     }
+    if isinstance(pod.model, Generator):
+        return paths
+    infer = {"post": _infer(pod)}
+    return {f"{base}/infer": infer, f"{base}/versions/{pod.config.revision}/infer": infer, **paths}
 
 
 def example(model: Model) -> dict[str, Any] | None:
@@ -87,7 +88,7 @@ def _infer(pod: Pod) -> dict[str, Any]:
         },
     }
     content: dict[str, Any] = {"schema": schema}
-    shown = None if pod.model is None else example(pod.model)
+    shown = example(pod.model) if isinstance(pod.model, Model) else None
     if shown is not None:
         content["example"] = shown
     binary = {"schema": {"type": "string", "format": "binary"}}

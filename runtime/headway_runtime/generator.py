@@ -1,0 +1,82 @@
+"""A loaded decoder that is ready to generate text, with what surrounds it."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headway_api.podconfig import GenerationReport, Knobs, PaddingReport
+from headway_api.types import NonFinite
+
+from headway_runtime import generation_knobs, knobs
+from headway_runtime.generation.facts import Facts
+from headway_runtime.generation.settings import Settings
+from headway_runtime.prepare.decoder import CONTRACT
+
+if TYPE_CHECKING:
+    from headway_runtime.generation.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A loaded decoder, ready to serve. `fixed` is what its engine began with: knobs change the hot part of it."""
+
+    engine: "Engine"
+    facts: Facts
+    fixed: Settings
+    bounds: generation_knobs.Bounds
+    padding: tuple[PaddingReport, ...] = ()  # sequences are joined without any
+
+    @property
+    def instances(self) -> int:
+        """One step runs at a time."""
+        return 1
+
+    @property
+    def waiting(self) -> int:
+        """Answers that have not begun."""
+        return self.engine.waiting
+
+    def describe(self) -> dict[str, Any]:
+        """Tensors are neither taken nor answered."""
+        return {"inputs": [], "outputs": []}
+
+    def hash(self) -> str:
+        """All generators are asked alike."""
+        return hashlib.sha256(CONTRACT.encode()).hexdigest()[:16]
+
+    def obey(self, asked: Knobs) -> knobs.Settings:
+        """Apply these knobs from the next step on; returns what of them it can honour."""
+        settings = generation_knobs.resolve(asked, self.bounds)
+        limits = settings.limits
+        self.engine.apply(
+            replace(
+                self.fixed,
+                max_sequences=limits.max_batch,
+                step_tokens=settings.step_tokens,
+                prefix_cache=settings.prefix_cache,
+                capacity=limits.capacity,
+                prompt_bytes=limits.bytes,
+                reject_non_finite=settings.non_finite is NonFinite.REJECT,
+            )
+        )
+        return settings
+
+    def room(self) -> GenerationReport:
+        """Room for sequences, now."""
+        return self.engine.report()
+
+    def run(self) -> None:
+        """The life of its thread: returns after `stop`. Raises what ended it."""
+        self.engine.run()
+
+    def sweep(self) -> None:
+        """Drop what waits in vain, while long steps keep the thread from doing it. On the event loop."""
+        self.engine.sweep()
+
+    def stop(self) -> None:
+        """End its thread after the current step. On the event loop."""
+        self.engine.stop()
+
+    def busy_for(self) -> float:
+        """Seconds that the current step has taken so far; 0 between steps."""
+        return self.engine.busy_for()

@@ -1,0 +1,58 @@
+"""From a checked request for text to its stream: is it admitted, and to whom does it belong?
+
+Lives on the event loop. Protocols read `facts`, make a `Generate` of them, and `start` it; what comes back comes by the
+`Stream` that they gave. How a request counts (`begin`, `end`) is as for every other.
+"""
+
+from headway_runtime.errors import InvalidRequestError
+from headway_runtime.generation.facts import Facts
+from headway_runtime.generation.values import Generate, Stream
+from headway_runtime.pod import Generator
+from headway_runtime.serving.account import Account
+
+LENGTH_FIELD = "spec.generation.maxLength"
+
+
+class GenerateService(Account):
+    """What every protocol calls that answers with text."""
+
+    @property
+    def facts(self) -> Facts:
+        """What is served. Raises NotServingError, and InvalidRequestError where no text is generated."""
+        return self._pod.generating()[0].facts
+
+    def start(self, generate: Generate, stream: Stream) -> int:
+        """Put a request in line; returns its number, for `cancel`.
+
+        Raises RequestError: NotServingError, InvalidRequestError for what can never be answered here, QueueFullError or
+        OverloadedError for what cannot be now.
+        """
+        generator, _ = self._pod.generating()
+        check(generate, generator.facts)
+        return generator.engine.submit(generate, stream)
+
+    def cancel(self, number: int) -> None:
+        """Nobody waits for it any more: `ended` of its stream gets None. Whatever has ended already is left alone."""
+        model = self._pod.model
+        if isinstance(model, Generator):
+            model.engine.cancel(number)
+
+
+def check(generate: Generate, facts: Facts) -> None:
+    """Raises InvalidRequestError, with the limit, for a request that no pod of this revision can answer."""
+    length, most = len(generate.prompt), facts.max_length
+    if not length:
+        raise InvalidRequestError("the prompt is empty: at least one token is needed to go on from")
+    if length >= most:
+        raise InvalidRequestError(
+            f"the prompt has {length} tokens, and a sequence of this model has at most {most}, answer included "
+            f"({LENGTH_FIELD}): shorten it to {most - 1} or less"
+        )
+    if length + generate.max_tokens > most:
+        raise InvalidRequestError(
+            f"the prompt has {length} tokens and {generate.max_tokens} are asked for: {length + generate.max_tokens}; "
+            f"a sequence of this model has at most {most} ({LENGTH_FIELD})"
+        )
+    outside = next((token for token in generate.prompt if not 0 <= token < facts.vocabulary), None)
+    if outside is not None:
+        raise InvalidRequestError(f"token {outside} of the prompt is not from 0 to {facts.vocabulary - 1}")
