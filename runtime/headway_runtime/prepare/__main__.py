@@ -14,8 +14,11 @@ from pathlib import Path
 from headway_api.podconfig import PREPARED, ColdConfig, Termination
 from pydantic import ValidationError
 
+from headway_runtime.errors import FatalError
 from headway_runtime.prepare import log
+from headway_runtime.prepare.admission import admit
 from headway_runtime.prepare.errors import PrepareError
+from headway_runtime.prepare.room import host_room
 from headway_runtime.prepare.run import prepare
 from headway_runtime.prepare.signatures.trust import read_trust
 
@@ -48,8 +51,11 @@ def main(argv: list[str] | None = None) -> int:
             program=config.artifact.program,
             trust=read_trust(config.artifact.require, options.public_keys, options.builder_keys),
         )
+        admit(config, options.output, facts["program"], weights=facts["weights"], room=host_room())
         found = {key: facts[key] for key in ("digest", "bytes", "torch", "signer")}
         result = Termination(reason=PREPARED, **found)
+    except FatalError as e:
+        result = e.termination()
     except PrepareError as e:
         result = Termination(condition=e.condition, reason=e.reason, message=str(e), field=e.field)
     except (OSError, ValidationError) as e:

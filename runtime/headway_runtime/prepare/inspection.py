@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway_runtime.native import package
-from headway_runtime.prepare import programs, storage, wiring
+from headway_runtime.prepare import decoding, programs, storage, wiring
 from headway_runtime.prepare.beside import record, samples
 from headway_runtime.prepare.container import archive as zip_
 from headway_runtime.prepare.container import strict_json
@@ -115,8 +115,8 @@ def inspect(path: str) -> Inspection:
 def _inspect(archive: zip_.Archive) -> Inspection:
     found = _check_records(archive)
     weights = storage.Storage(archive)
-    inspected = {name: _program(archive, name, weights, found) for name in found}
     tokenizer = _tokenizer(archive)
+    inspected = {name: _program(archive, name, weights, found, tokenizer=bool(tokenizer)) for name in found}
     for name in found:
         try:
             wiring.check(name, {other: each.document for other, each in inspected.items()}, tokenizer=bool(tokenizer))
@@ -138,7 +138,9 @@ def _tokenizer(archive: zip_.Archive) -> Copy | None:
     return Copy(record.TOKENIZER, entry.offset, entry.size, entry.crc, 0, False)
 
 
-def _program(archive: zip_.Archive, name: str, weights: storage.Storage, all_names: list[str]) -> Inspected:
+def _program(
+    archive: zip_.Archive, name: str, weights: storage.Storage, all_names: list[str], *, tokenizer: bool
+) -> Inspected:
     where = f"models/{name}.json"
     document = storage.document(archive, where, "ExportedProgram")
     _check_versions(document, where)
@@ -167,9 +169,15 @@ def _program(archive: zip_.Archive, name: str, weights: storage.Storage, all_nam
         except Refusal as r:
             raise r.within(beside) from None
     _check_unique(draft.document["outputs"], "output")
+    try:
+        decoding.check(draft.document, draft.operands, tokenizer=tokenizer)
+    except Refusal as r:
+        raise r.within(beside if r.rule.startswith("record.") else where) from None
     dimensions.of_document(draft.document)  # each has an axis to be read from, and a name of its own
     draft.document["torch"] = str(draft.document["torch"]).partition("+")[0]
     found = extra.samples or ((example,) if example else ())
+    if decoding.is_decoder(draft.document):  # its golden samples are prompts; examples would show slots of no cache
+        found, note = (), ""
     return Inspected(draft.document, found, draft.operators, note)
 
 

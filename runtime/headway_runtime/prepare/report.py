@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headway_runtime.native import unpack as native
-from headway_runtime.prepare import programs, report_text
+from headway_runtime.prepare import programs, report_generation, report_text
 from headway_runtime.prepare.errors import FetchError, PrepareError, Refusal
 from headway_runtime.prepare.inspection import Inspected, Inspection
 from headway_runtime.prepare.isolate import inspect_isolated
@@ -110,6 +110,9 @@ def _program(name: str, found: Inspected, default: bool) -> dict[str, Any]:
         shape = [named.render(size) for size in map(ex.from_json, item["shape"])]
         return {"name": item["name"], "dtype": item["dtype"], "shape": shape}
 
+    generation = report_generation.facts(document)
+    if generation is not None:
+        batch, reason = None, report_generation.WHY_NO_BATCH
     golden = sum(bool(sample["outputs"]) for sample in found.samples)
     return {
         "name": name,
@@ -130,6 +133,7 @@ def _program(name: str, found: Inspected, default: bool) -> dict[str, Any]:
         "note": found.note or None,
         "facts": document.get("facts", {}),
         "steps": document.get("steps"),
+        "generation": generation,
     }
 
 

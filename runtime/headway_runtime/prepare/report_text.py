@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from headway_runtime.prepare import report_generation
 from headway_runtime.prepare.beside import steps
 
 MOST_LABELS = 5
@@ -53,7 +54,9 @@ def _program(program: dict[str, Any]) -> Iterator[str]:
         yield "dimensions"
         for name, dimension in program["dimensions"].items():
             yield f"  {name}: {dimension['text']}{', requests are joined along it' if name == program['batch'] else ''}"
-    if program["notBatchable"]:
+    if program["generation"]:
+        yield from report_generation.lines(program["generation"])
+    elif program["notBatchable"]:
         yield f"one request at a time: {program['notBatchable']}"
     if program["guards"]:
         yield "holds only when"

@@ -99,10 +99,16 @@ RULES: dict[str, Rule] = {
     "write.parameter": Rule(UNSUPPORTED, "the program writes to a parameter; keep state in inputs and outputs instead"),
     "write.branch": Rule(UNSUPPORTED, "a branch of the program writes to one of its operands"),
     "write.shared": Rule(UNSUPPORTED, "the program writes to a buffer whose storage other weights share"),
+    # text generation
+    "decoder.contract": Rule(UNSUPPORTED, "the program is to generate text, and is not as the contract headway.generate/v1 says; export it with `headway export --task generate`"),
+    "decoder.metadata": Rule(UNSAFE, "block tables, lengths or slots of the cache are computed by the program or used outside of attention; they may only be handed on"),
+    "decoder.layers": Rule(UNSAFE, "attention over the cache is not called once for each layer 0, 1, 2, …, or with heads or numbers that the cache cannot have"),
+    "decoder.place": Rule(UNSAFE, "attention over the cache may only be called by the main graph of a program"),
     # records beside the program
     "sample.pickle": Rule(UNSAFE, "the example inputs hold more than plain tensors; set `program.example_inputs = None` before saving, or save it with `headway_runtime.export.export_model`"),
     "record.form": Rule(UNSAFE, "extra/headway.json is not a record of a version this Headway reads; write it with `headway_runtime.export.export_model`"),
     "record.steps": Rule(UNSUPPORTED, "the steps that extra/headway.json declares do not fit the programs of the archive"),
+    "record.generation": Rule(UNSUPPORTED, "what extra/headway.json says of text generation is missing or does not fit the program; write it with `headway export --task generate`"),
     # native code
     "native.unsigned": Rule(UNSAFE, "the artifact holds native code, which only a builder's signature lets in; sign it with `headway sign --native`, publish the .sig beside it, and name the Secret with that key in spec.artifact.trust.builderKeys"),
     "native.form": Rule(UNSAFE, "the native package is not as `headway compile` of this version writes it; compile the program again"),

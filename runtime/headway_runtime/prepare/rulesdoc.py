@@ -27,6 +27,7 @@ _SUBJECTS = {
     "input": "Inputs",
     "operator": "Operators",
     "write": "Writes",
+    "decoder": "Text generation",
     "sample": "Example inputs",
     "record": "Headway's own record",
     "native": "Native code",

@@ -8,6 +8,7 @@ returns and nobody takes is therefore refused.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headway_runtime.prepare import decoding
 from headway_runtime.prepare.beside import steps as beside
 from headway_runtime.prepare.beside.steps import CHANNELS, Image, Labels, Steps, Text
 from headway_runtime.prepare.errors import Refusal
@@ -61,6 +62,8 @@ def check(name: str, programs: Mapping[str, Document], *, tokenizer: bool) -> No
 def _check_stage(field: str, other: str, names: Sequence[str], programs: Mapping[str, Document]) -> None:
     if other not in programs:
         raise _refusal(f"the archive holds no program {other!r}; it holds {', '.join(sorted(programs))}", field)
+    if decoding.is_decoder(programs[other]):
+        raise _refusal(f"{other!r} generates text, which is no step of a request", field)
     if names.count(other) > 1:
         raise _refusal(f"{other!r} would run twice", field)
     if "steps" in programs[other]:

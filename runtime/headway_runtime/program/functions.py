@@ -80,6 +80,9 @@ def resolve(name: str) -> Callable[..., Any]:
 
 def torch_operator(name: str) -> Callable[..., Any]:
     """torch's own operator of this name, without the checks of ``guarded``. Raises ProgramError."""
+    if name in operators.OWN:
+        message = f"{name} needs a cache: the program generates text, and runs with policy Continuous"
+        raise ProgramError("Accepted", "PolicyMismatch", message, field="spec.batching.policy")
     if operators.signature(name) is None:
         raise ProgramError(
             "ArtifactVerified", "UnsafeArtifact", f"operator {name} is not on the list of safe operators"

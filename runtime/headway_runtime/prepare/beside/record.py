@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway_runtime.prepare.beside import golden, steps
+from headway_runtime.prepare.beside import generation, golden, steps
 from headway_runtime.prepare.beside.fields import Number, fields, listed, mapped, name, number, real, text, typed
 from headway_runtime.prepare.container import strict_json, tensors
 from headway_runtime.prepare.errors import Refusal
@@ -36,7 +36,7 @@ class Record:
 
     ``dimensions``: (input, axis, name). ``outputs``: names in order. ``samples``: golden, as in the file.
     ``padding``: input -> value. ``tolerance``: ``rtol`` and ``atol`` under which the answers agree. ``steps``: as they
-    stand in the file, checked (``steps.parse`` reads them).
+    stand in the file, checked (``steps.parse`` reads them); so is ``generation`` (``generation.parse``).
     """
 
     dimensions: tuple[tuple[str, int, str], ...] = ()
@@ -50,6 +50,7 @@ class Record:
     torch: str | None = None
     device: str | None = None
     steps: Mapping[str, Any] = field(default_factory=dict)
+    generation: Mapping[str, Any] | None = None
 
     def facts(self) -> dict[str, Any]:
         """What a client, a server of text or a person may want to know, without what is empty."""
@@ -102,6 +103,8 @@ def apply(record: Record, document: dict[str, Any]) -> None:
     document["facts"] = record.facts()
     if record.steps:
         document["steps"] = dict(record.steps)
+    if record.generation is not None:
+        document["generation"] = dict(record.generation)
 
 
 def _check_names(record: Record, inputs: dict[str, dict[str, Any]]) -> None:
@@ -143,6 +146,12 @@ def _steps(value: Any) -> dict[str, Any]:
     return found
 
 
+def _generation(value: Any) -> dict[str, Any]:
+    generation.parse(value)
+    found: dict[str, Any] = value
+    return found
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
     "torch": text,
     "device": text,
@@ -155,4 +164,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "tolerance": _tolerance,
     "samples": lambda v: golden.parse(listed(v, MAX_ITEMS)),
     "steps": _steps,
+    "generation": _generation,
 }

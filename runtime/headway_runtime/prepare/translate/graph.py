@@ -54,6 +54,8 @@ class Counter:
     aliases: writes.Aliases = field(default_factory=writes.Aliases)
     used: dict[str, int] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)  # of each canonical value: tensor, int, float, bool
+    described: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What the file says of the tensors that an operator of ours takes, by its result's name and the argument's."""
 
     def name(self) -> str:
         self.values += 1
@@ -69,6 +71,7 @@ class Translation:
     scope: dict[str, tuple[str, str]] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
     autocast: bool = False  # whether the graph runs under an autocast that is on
+    tensors: dict[str, Any] = field(default_factory=dict)  # what the file says of each, by its name there
 
     def define(self, name: str, kind: str, canonical: str | None = None) -> str:
         """Enter a new value. Raises Refusal ``graph.value`` when it exists."""
@@ -162,9 +165,17 @@ class Translation:
         out = self.results(node["outputs"])
         _check_results(signature, node["outputs"])
         self.counter.aliases.apply(signature, {k: references(v) for k, v in given.items()}, [results(o) for o in out])
+        if target in operators.OWN:
+            self._describe(out[0], node["inputs"])
         args, kwargs = _positional(signature, given)
         single = out[0] if len(signature.returns) == 1 else out
         self.emit(target, args, kwargs, single if signature.returns else None)
+
+    def _describe(self, result: str, inputs: list[dict[str, Any]]) -> None:
+        names_ = {i["name"]: i["arg"]["as_tensor"]["name"] for i in inputs if "as_tensor" in i["arg"]}
+        if missing := sorted(set(names_.values()) - self.tensors.keys()):
+            raise Refusal("graph.signature", f"{missing[0]} has no description")
+        self.counter.described[result] = {argument: self.tensors[name] for argument, name in names_.items()}
 
     def _rename(self, argument: Any, outputs: list[dict[str, Any]]) -> None:
         if len(outputs) != 1 or "as_tensor" not in outputs[0] or not isinstance(argument, dict) or "v" not in argument:
@@ -196,6 +207,7 @@ class Translation:
 def translate_nodes(translation: Translation, graph: dict[str, Any]) -> None:
     """All nodes of a graph, in order; the caller has defined its inputs."""
     _check_values(graph)
+    translation.tensors = graph.get("tensor_values", {})
     for i, node in enumerate(graph["nodes"]):
         try:
             translation.node(node)

@@ -119,7 +119,7 @@ def _user_input(
         "name": names.check_printable(trees.join(path)),
         "path": list(path),
         "dtype": tensors.served_dtype(meta["dtype"]),
-        "shape": _shape(meta, symbols),
+        "shape": shape(meta, symbols),
     }
 
 
@@ -153,7 +153,8 @@ def _meta(body: dict[str, Any], name: str) -> dict[str, Any]:
     return meta
 
 
-def _shape(meta: dict[str, Any], symbols: Symbols) -> list[Any]:
+def shape(meta: dict[str, Any], symbols: Symbols) -> list[Any]:
+    """Canonical sizes of a tensor that the file describes."""
     sizes = (
         ex.const(s["as_int"]) if "as_int" in s else symbols.rename(symbolic.parse(s["as_expr"]["expr_str"]))
         for s in meta["sizes"]
@@ -219,7 +220,7 @@ def _output(
         meta = _meta(body, value["name"])
         canonical = translation.use(value["name"], "tensor")
         dtype = tensors.served_dtype(meta["dtype"])
-        return [{"value": canonical, "name": name, "dtype": dtype, "shape": _shape(meta, symbols)}]
+        return [{"value": canonical, "name": name, "dtype": dtype, "shape": shape(meta, symbols)}]
     scalar = {
         "as_sym_int": ("int", "int64"),
         "as_sym_float": ("float", "float64"),

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from headway_runtime.prepare import decoder
+
 TORCH = "2.15"
 _FILE = "operators_2_15.txt"
 
 # Operators of the versions whose programs are read that this torch has no more (no listed schema differs between them).
 GONE: dict[str, str] = {"aten.cholesky.default": "2.13", "aten.qr.default": "2.13"}
+
+# Headway's own operators. What they must be called with, and in which programs, is asked by ``prepare.decoding``.
+OWN: dict[str, str] = {decoder.ATTENTION: decoder.SCHEMA}
 
 # Plain Python functions on sizes that torch writes into a graph.
 SCALAR_FUNCTIONS: dict[str, int] = {
@@ -112,14 +117,14 @@ def _key(line: str) -> str:
 
 
 def names() -> frozenset[str]:
-    """All operators on the list, as ``aten.relu.default``."""
+    """All operators of torch on the list, as ``aten.relu.default``."""
     return frozenset(_lines())
 
 
 @cache
 def signature(name: str) -> Signature | None:
-    """Signature of ``aten.relu.default``, or None when it is not on the list."""
-    line = _lines().get(name)
+    """Signature of ``aten.relu.default`` or of one of ours, or None when it is not on the list."""
+    line = OWN.get(name) or _lines().get(name)
     return None if line is None else parse_schema(line)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headway_runtime.prepare.container import tensors
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.sizes import expression as ex
 from headway_runtime.prepare.sizes import guards
@@ -23,12 +24,17 @@ MAX_RANGES = 1 << 14
 
 @dataclass(slots=True)
 class Draft:
-    """The program on its way: ``document`` is complete but for the table of weights."""
+    """The program on its way: ``document`` is complete but for the table of weights.
+
+    ``operands``: what the file says of the tensors that operators of ours take (``dtype``, ``shape``), by the result's
+    name and the argument's.
+    """
 
     document: dict[str, Any]
     weights: list[interface.WeightUse]
     written: frozenset[str]
     operators: dict[str, int]
+    operands: dict[str, dict[str, dict[str, Any]]]
 
 
 def build(document: dict[str, Any]) -> Draft:
@@ -61,7 +67,15 @@ def build(document: dict[str, Any]) -> Draft:
         "outputs": outputs,
         "guards": [ex.to_json(c) for c in conditions],
     }
-    return Draft(result, weights, frozenset(counter.aliases.written) | mutated, counter.used)
+    operands = {
+        value: {name: _operand(meta, symbols) for name, meta in described.items()}
+        for value, described in counter.described.items()
+    }
+    return Draft(result, weights, frozenset(counter.aliases.written) | mutated, counter.used, operands)
+
+
+def _operand(meta: dict[str, Any], symbols: interface.Symbols) -> dict[str, Any]:
+    return {"dtype": tensors.dtype(meta["dtype"]), "shape": interface.shape(meta, symbols)}
 
 
 def _at(path: str, function: Callable[..., Any], *args: Any) -> Any:
