@@ -10,11 +10,13 @@ from starlette.exceptions import HTTPException
 
 from headway_runtime.errors import RequestError, UnknownModelError
 from headway_runtime.pod import Pod
-from headway_runtime.protocols import oip, openai
+from headway_runtime.protocols import oip
 from headway_runtime.protocols.http import triton
 from headway_runtime.protocols.http.answers import headers_of
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.openapi import hot_paths
+from headway_runtime.protocols.openai import embeddings, models
+from headway_runtime.protocols.openai.errors import OPENAI, error_of, not_served
 
 ADMIN_PATHS = ("/metrics", "/report", "/healthz")
 
@@ -24,20 +26,23 @@ def documents(front: Front) -> FastAPI:
     pod = front.pod
     app = FastAPI(title=f"Headway: {pod.config.model}", version=pod.config.revision)
     app.include_router(triton.router(pod))
-    app.include_router(openai.router(front))
+    app.include_router(embeddings.router(front))
+    app.include_router(models.router(pod))
     headers = {REVISION_HEADER: pod.config.revision}
 
     @app.exception_handler(RequestError)
-    async def request_error(_: Request, error: RequestError) -> JSONResponse:
+    async def request_error(request: Request, error: RequestError) -> JSONResponse:
         said = {name.decode(): value.decode() for name, value in headers_of(error)}
-        return JSONResponse({"error": str(error)}, error.status, {**headers, **said})
+        content = error_of(error) if request.url.path.startswith(OPENAI) else {"error": str(error)}
+        return JSONResponse(content, error.status, {**headers, **said})
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         path = request.url.path
         where = " here; it is on the admin port" if error.status_code == 404 and path in ADMIN_PATHS else ""
         message = f"{request.method} {path[:200]}: {error.detail}{where}"
-        return JSONResponse({"error": message}, error.status_code, headers)
+        content = not_served(message) if path.startswith(OPENAI) else {"error": message}
+        return JSONResponse(content, error.status_code, headers)
 
     @app.get("/v2", summary="Server metadata")
     async def server() -> JSONResponse:

@@ -19,23 +19,16 @@ from fastapi.responses import Response
 from headway_api.names import REVISION_HEADER
 from starlette.requests import ClientDisconnect
 
-from headway_runtime.errors import (
-    InvalidRequestError,
-    QueueFullError,
-    RequestError,
-    SlowBodyError,
-    TooLargeError,
-    UnknownModelError,
-)
+from headway_runtime.errors import InvalidRequestError, RequestError, SlowBodyError, TooLargeError
 from headway_runtime.knobs import BODY_FIELD
 from headway_runtime.logs import log
 from headway_runtime.pod import Pod
 from headway_runtime.protocols.http.answers import headers_of
 from headway_runtime.protocols.http.bodies import is_large
-from headway_runtime.protocols.http.compression import decompress
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.heads import Head, read_head
-from headway_runtime.protocols.pieces import check_count
+from headway_runtime.protocols.openai.documents import document_of
+from headway_runtime.protocols.openai.errors import ParameterError, check_model, error_body
 from headway_runtime.serving.service import Service
 from headway_runtime.serving.steps.pipeline import Pipeline
 from headway_runtime.serving.steps.text import TextStep
@@ -75,14 +68,6 @@ _SCHEMA: dict[str, Any] = {
         },
     }
 }
-
-
-class ParameterError(InvalidRequestError):
-    """Which field of the body is at fault."""
-
-    def __init__(self, parameter: str, message: str) -> None:
-        super().__init__(f"{parameter}: {message}")
-        self.parameter = parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +134,10 @@ def router(front: Front) -> APIRouter:
             refused, status = RequestError(f"internal error: {type(error).__name__}; the pod's log has more"), 500
         service.end(began, status, refused)
         if refused is not None:
-            content = error_body(refused, status)
+            content = error_body(refused)
         return Response(content, status, headers, "application/json")
 
     return routes
-
-
-def error_body(error: RequestError, status: int) -> bytes:
-    """OpenAI's error document."""
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    code = None
-    if isinstance(error, QueueFullError):
-        kind, code = "rate_limit_error", "rate_limit_exceeded"
-    elif isinstance(error, UnknownModelError):
-        code = "model_not_found"
-    parameter = error.parameter if isinstance(error, ParameterError) else None
-    return orjson.dumps({"error": {"message": str(error), "type": kind, "param": parameter, "code": code}})
 
 
 async def _read(request: Request, front: Front, head: Head) -> dict[str, Any]:
@@ -178,24 +151,16 @@ async def _read(request: Request, front: Front, head: Head) -> dict[str, Any]:
             held += len(part)
             front.hold(len(part))
         if is_large(body, head):
-            work = partial(_document_of, body, head, front.max_body)
+            work = partial(document_of, body, head, front.max_body)
             return await asyncio.get_running_loop().run_in_executor(front.workers, work)
-        return _document_of(body, head, front.max_body)
+        return document_of(body, head, front.max_body)
     finally:
         front.hold(-held)
 
 
-def _document_of(body: bytearray, head: Head, limit: int) -> dict[str, Any]:
-    whole = body if head.coding is None else decompress(body, head.coding, limit)
-    check_count(whole)
-    return _object(whole)
-
-
 async def _answer(pod: Pod, service: Service, document: dict[str, Any], *, deadline: float, head: Head) -> bytes:
-    model, settings = pod.serving()
-    name = document.get("model")
-    if name != pod.config.model:
-        raise UnknownModelError(f"the model {str(name)[:100]!r} is not served here, only {pod.config.model!r}")
+    model, settings = pod.computing()
+    check_model(document.get("model"), pod.config.model)
     encoder = Encoder.of(model.pipeline)
     asked = _asked(document, encoder)
     tokens = asked.tokens if asked.texts is None else await _tokens(encoder.text, asked.texts, deadline)
@@ -257,16 +222,6 @@ async def _tokens(step: TextStep, texts: list[str], deadline: float) -> list[Tok
 
     step.encode(texts, Call(deadline, future.cancelled, lambda _: None), done)
     return await future
-
-
-def _object(body: bytes | bytearray) -> dict[str, Any]:
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequestError(f"the body is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise InvalidRequestError("the body must be a JSON object with 'model' and 'input'")
-    return document
 
 
 def _asked(document: dict[str, Any], encoder: Encoder) -> Asked:
