@@ -44,7 +44,8 @@ def resolve(knobs: Knobs, bounds: Bounds) -> Settings:
     """
     clamped: list[Clamp] = []
     sequences = _within(BATCH_FIELD, knobs.max_batch, DEFAULT_SEQUENCES, (bounds.sequences, bounds.why), clamped)
-    tokens = _within(STEP_FIELD, knobs.step_tokens, _DEFAULT.step_tokens, (bounds.step_tokens, bounds.why), clamped)
+    steps = None if knobs.step_tokens == _DEFAULT.step_tokens else knobs.step_tokens
+    tokens = _within(STEP_FIELD, steps, _DEFAULT.step_tokens, (bounds.step_tokens, bounds.why), clamped)
     timeout = at_most(TIMEOUT_FIELD, knobs.queue.timeout, clamped)
     request_bytes, request_text = largest_body(knobs, clamped)
     limits = Limits(sequences, 0.0, capacity=knobs.queue.capacity, bytes=parse_size(knobs.queue.bytes))

@@ -2,6 +2,7 @@
 early as it can be known, and again by the process that serves.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from headway_api.types import BatchingPolicy, DeviceKind, Precision, Speculation
 from headway_runtime.errors import FatalError
 from headway_runtime.prepare import decoding, repack
 from headway_runtime.prepare.budget import ELEMENT_BYTES, never_fits
-from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.room import Room
 
 POLICY_FIELD = "spec.batching.policy"
@@ -26,7 +26,7 @@ def admit(config: ColdConfig, directory: Path, program: str, *, weights: int, ro
 
     Raises FatalError: `PolicyMismatch`, `WillNotFit`.
     """
-    document: dict[str, Any] = strict_json.load(repack.program_file(directory, program).read_bytes())
+    document: dict[str, Any] = json.loads(repack.program_file(directory, program).read_bytes())
     check_policy(config, document)
     if not decoding.is_decoder(document) or config.device.kind is not DeviceKind.CPU:
         return

@@ -1,0 +1,62 @@
+"""Which batcher runs which artifact, and which fields belong to which: pure, from the prepared document."""
+
+from typing import Any
+
+import pytest
+from headway_api.podconfig import ColdConfig
+from headway_runtime.errors import FatalError
+from headway_runtime.prepare.admission import bytes_per_token, check_policy
+
+LAYER = {"heads": 4, "kvHeads": 2, "headDim": 8, "window": 0}
+DECODER: dict[str, Any] = {
+    "decoder": {"layers": [{"layer": 0, **LAYER}, {"layer": 1, **LAYER}], "vocabulary": 100},
+    "generation": {"context": 64, "end": [0]},
+}
+OTHER: dict[str, Any] = {"nodes": []}
+
+
+def config(**parts: Any) -> ColdConfig:
+    cold = {"model": "m", "namespace": "n", "revision": "0a1b2c3d", "artifact": {"uri": "file:///m.pt2"}}
+    return ColdConfig.model_validate({**cold, "device": {"kind": "cpu"}, **parts})
+
+
+@pytest.mark.parametrize("policy", [None, "Continuous"])
+def test_a_decoder_is_served_continuously(policy: str | None) -> None:
+    check_policy(config(batching={"policy": policy}, generation={"maxLength": 64}), DECODER)
+
+
+@pytest.mark.parametrize("policy", [None, "Dynamic"])
+def test_any_other_program_is_served_dynamically(policy: str | None) -> None:
+    check_policy(config(batching={"policy": policy, "shapeBuckets": {"batch": [1]}}), OTHER)
+
+
+@pytest.mark.parametrize(
+    ("document", "parts", "field", "says"),
+    [
+        (DECODER, {"batching": {"policy": "Dynamic"}}, "spec.batching.policy", "write policy: Continuous"),
+        (OTHER, {"batching": {"policy": "Continuous"}}, "spec.batching.policy", "export it with --task generate"),
+        (DECODER, {"batching": {"shapeBuckets": {"batch": [1]}}}, "spec.batching.shapeBuckets", "remove it"),
+        (DECODER, {"batching": {"dimensions": {"batch": "x.0"}}}, "spec.batching.dimensions", "remove it"),
+        (DECODER, {"batching": {"padding": "Never"}}, "spec.batching.padding", "remove it"),
+        (DECODER, {"batching": {"oversize": "RunUnpadded"}}, "spec.batching.oversize", "remove it"),
+        (DECODER, {"batching": {"instances": 2}}, "spec.batching.instances", "remove it"),
+        (OTHER, {"generation": {"maxLength": 64}}, "spec.generation.maxLength", "--task generate"),
+        (OTHER, {"generation": {"weights": "Int8"}}, "spec.generation.weights", "--task generate"),
+        (OTHER, {"generation": {"speculation": {"method": "PromptLookup"}}}, "spec.generation.speculation", "remove"),
+    ],
+)
+def test_what_does_not_belong_to_the_artifact_is_refused_by_its_field_with_what_to_write(
+    document: dict[str, Any], parts: dict[str, Any], field: str, says: str
+) -> None:
+    with pytest.raises(FatalError) as raised:
+        check_policy(config(**parts), document)
+    error = raised.value
+    assert (error.reason, error.condition, error.field) == ("PolicyMismatch", "Accepted", field)
+    assert error.message.startswith(f"{field}: ")
+    assert says in error.message
+
+
+def test_a_token_takes_keys_and_values_in_every_layer_and_in_the_draft() -> None:
+    assert bytes_per_token(config().generation, DECODER) == 2 * 2 * 2 * 8 * 4
+    halved = config(generation={"cacheType": "BFloat16"}).generation
+    assert bytes_per_token(halved, DECODER, DECODER) == 2 * 2 * 2 * 2 * 8 * 2
