@@ -1,0 +1,79 @@
+"""Constraints are compiled once, within bounds, by whoever calls: serving does it in a thread beside the event loop.
+
+Compiling is Rust, which lets other threads run meanwhile.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from tokenizers import Tokenizer
+
+from headway_runtime.errors import InvalidRequestError, first_line
+from headway_runtime.generation.constraints.grammar import grammar
+from headway_runtime.generation.constraints.matcher import Matcher
+from headway_runtime.generation.values import Constraint
+
+REMEMBERED = 32
+"""Constraints that are kept compiled after their last request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(Constraint):
+    """The constraint, compiled. It takes the place of the other in the request, and lives as long."""
+
+    compiled: LLMatcher = field(default=None, repr=False, compare=False)
+    bits: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32), repr=False, compare=False)
+
+    def open(self) -> Matcher:
+        """For one answer."""
+        return Matcher(self.compiled.deep_copy(), self.bits)
+
+
+class Constraints:
+    """Of one program. `vocabulary`: logits of a token; `end`: the tokens that end an answer which is complete.
+
+    Safe to use from several threads; what it prepares is opened and used by one, the engine's.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, vocabulary: int, end: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._end = list(end)
+        self._read: LLTokenizer | None = None
+        self._bits = np.zeros(-(-vocabulary // 32), np.int32)
+        self._known: OrderedDict[Constraint, Prepared] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def prepare(self, constraint: Constraint) -> Prepared:
+        """The same, compiled. Takes a millisecond for most, a second at most; the first one reads the vocabulary, too
+        (0.5 s for 49,152 tokens). Raises InvalidRequestError.
+        """
+        if isinstance(constraint, Prepared):
+            return constraint
+        with self._lock:
+            if (known := self._known.get(constraint)) is not None:
+                self._known.move_to_end(constraint)
+                return known
+            tokenizer = self._vocabulary_read()
+        prepared = Prepared(constraint.kind, constraint.text, self._compiled(constraint, tokenizer), self._bits)
+        with self._lock:
+            self._known[constraint] = prepared
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return prepared
+
+    def _vocabulary_read(self) -> LLTokenizer:
+        if self._read is None:
+            self._read = LLTokenizer(self._tokenizer.to_str(), n_vocab=self._vocabulary, eos_token=self._end)
+        return self._read
+
+    def _compiled(self, constraint: Constraint, tokenizer: LLTokenizer) -> LLMatcher:
+        compiled = LLMatcher(tokenizer, grammar(constraint), log_level=0, limits=LLParserLimits())
+        if compiled.is_error():
+            raise InvalidRequestError(f"the {constraint.kind} of the request: {first_line(compiled.get_error())}")
+        return compiled
