@@ -1,0 +1,98 @@
+"""Who of those that wait may begin in the next step: rules 2 and 3 of the scheduler. Pure."""
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+
+from headway_runtime.generation import holdings
+from headway_runtime.generation.blocks import BlockPool
+from headway_runtime.generation.line import WaitingLine
+from headway_runtime.generation.sequence import Sequence, State, blocks_for
+from headway_runtime.generation.settings import Settings
+from headway_runtime.prepare.decoder import BLOCK_TOKENS
+
+OVERTAKERS = 4
+LOOKED_AT = 16  # of those that wait, in one step
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Who could run tokens of a prompt in this step: `wanted` of them, the first of which is in block `block`."""
+
+    sequence: Sequence
+    wanted: int
+    block: int
+
+
+def contender(sequence: Sequence, computed: int) -> Contender:
+    """A prompt of which so much is computed."""
+    return Contender(sequence, len(sequence.tokens) - computed, computed // BLOCK_TOKENS)
+
+
+def beginners(
+    pool: BlockPool, line: WaitingLine, running: Many[Sequence], settings: Settings
+) -> tuple[list[Contender], Sequence | None]:
+    """Who may begin, the first in line first; and the first for which there is no room, if it may be overtaken."""
+    slots = min(settings.max_sequences, max(1, settings.step_tokens * 7 // 8)) - len(running)
+    slots = min(slots, LOOKED_AT)
+    free = pool.available - holdings.committed(running)
+    chosen: list[Contender] = []
+    held: Sequence | None = None
+    for sequence in line:
+        if len(chosen) >= slots:
+            break
+        if sequence.follows:
+            continue
+        blocks = holdings.found(pool, sequence)
+        need = blocks_for(len(sequence.tokens)) - sum([pool.uses(block) > 0 for block in blocks])
+        beside = len(running) + len(chosen)
+        if beside and free < need + (beside + 1) * (2 if sequence.preempted else 1):
+            held = held or sequence
+            if held.overtaken >= OVERTAKERS:
+                break
+            continue
+        free -= need
+        chosen.append(contender(sequence, len(blocks) * BLOCK_TOKENS))
+    return chosen, held
+
+
+def waiting_for_others(contenders: Many[Contender], given: Many[int]) -> set[Sequence]:
+    """Those whose next block is one that another one before them runs in this step, or goes on to. Who runs already
+    does not wait. `given`: tokens of each in this step.
+    """
+    promised: set[bytes] = set()
+    waiting: set[Sequence] = set()
+    for this, tokens in zip(contenders, given, strict=True):
+        sequence, last = this.sequence, this.sequence.reusable
+        begins = sequence.state is State.WAITING
+        if begins and this.block < last and sequence.key(this.block) in promised:
+            waiting.add(sequence)
+        elif tokens:
+            promised.update([sequence.key(block) for block in range(this.block, last)])
+    return waiting
+
+
+def begin(pool: BlockPool, sequence: Sequence, wanted: int, copies: list[tuple[int, int]]) -> int:
+    """Give it what is found, and blocks for its first tokens; returns before which token they end. It has none if that
+    is where it begins: others have taken the blocks by now.
+    """
+    holdings.reuse(pool, sequence)
+    _fork(pool, sequence, copies)
+    reached = holdings.grow(pool, sequence, sequence.computed + min(wanted, sequence.pending))
+    if reached <= sequence.computed:
+        holdings.give_up(pool, sequence)
+        return 0
+    return reached
+
+
+def _fork(pool: BlockPool, sequence: Sequence, copies: list[tuple[int, int]]) -> None:
+    """A further answer to a prompt gets a copy of the prompt's last, partly filled block, if it is there still.
+
+    What the copy holds beyond the prompt is overwritten before it is seen.
+    """
+    leader, full = sequence.request.sequences[0], sequence.prompt // BLOCK_TOKENS
+    ends_in_a_block = sequence.prompt % BLOCK_TOKENS and sequence.sealed == full
+    ran = leader.state is State.RUNNING and leader.computed >= sequence.prompt
+    if sequence.index and ends_in_a_block and ran and pool.available > 1:
+        sequence.blocks.append(pool.take())
+        copies.append((leader.blocks[full], sequence.blocks[full]))
+        sequence.computed = sequence.prompt
