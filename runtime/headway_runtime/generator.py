@@ -2,28 +2,28 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headway_api.podconfig import GenerationReport, Knobs, PaddingReport
 from headway_api.types import NonFinite
 
 from headway_runtime import generation_knobs, knobs
+from headway_runtime.generation.engine import Engine
 from headway_runtime.generation.facts import Facts
+from headway_runtime.generation.opened import Kept
 from headway_runtime.generation.settings import Settings
 from headway_runtime.prepare.decoder import CONTRACT
-
-if TYPE_CHECKING:
-    from headway_runtime.generation.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
 class Generator:
     """A loaded decoder, ready to serve. `fixed` is what its engine began with: knobs change the hot part of it."""
 
-    engine: "Engine"
+    engine: Engine
     facts: Facts
     fixed: Settings
     bounds: generation_knobs.Bounds
+    kept: Kept
     padding: tuple[PaddingReport, ...] = ()  # sequences are joined without any
 
     @property
@@ -63,7 +63,15 @@ class Generator:
 
     def room(self) -> GenerationReport:
         """Room for sequences, now."""
-        return self.engine.report()
+        kept = self.kept
+        return self.engine.report().model_copy(
+            update={
+                "weights": kept.weights,
+                "weights_bytes": kept.weights_bytes,
+                "step_bytes": kept.step_bytes,
+                "kernels": kept.kernels,
+            }
+        )
 
     def run(self) -> None:
         """The life of its thread: returns after `stop`. Raises what ended it."""

@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from headway_api.units import parse_duration
 
 from headway_runtime import knobs
 from headway_runtime.admin import Admin
-from headway_runtime.batching.engine import Outcome, RunRecord
 from headway_runtime.errors import FatalError
 from headway_runtime.loading import load
 from headway_runtime.logs import log
@@ -117,11 +116,12 @@ class Life:
     def _hand(self, function: Callable[..., None], *args: object) -> None:
         self._loop.call_soon_threadsafe(function, *args)
 
-    def _deliver(self, outcomes: Sequence[Outcome], record: RunRecord | None) -> None:
+    def _deliver(self, function: Callable[..., None], *args: object) -> None:
+        """Call a function on the event loop; at once, if this is it."""
         if threading.get_ident() == self._loop_thread:
-            self._pod.served(outcomes, record)
+            function(*args)
         else:
-            self._loop.call_soon_threadsafe(self._pod.served, outcomes, record)
+            self._loop.call_soon_threadsafe(function, *args)
 
     def _signalled(self, number: int) -> None:
         if self._ended.done():

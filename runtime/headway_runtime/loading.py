@@ -5,27 +5,51 @@ and make the steps around them.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from headway_runtime import processors
 from headway_runtime.batching.engine import Deliver, Outcome, RunRecord
 from headway_runtime.buckets import resolve_buckets
+from headway_runtime.errors import FatalError
+from headway_runtime.loading_generator import load_generator
 from headway_runtime.logs import log
 from headway_runtime.opened import open_program, ready
 from headway_runtime.pod import Model, Pod
+from headway_runtime.prepare.admission import check_policy
 from headway_runtime.prepare.beside.steps import of_document
+from headway_runtime.prepare.decoding import is_decoder
+from headway_runtime.program import ProgramError
+from headway_runtime.program.load import read_document
+from headway_runtime.served import Served
 from headway_runtime.serving.steps.opening import open_pipeline
 from headway_runtime.serving.steps.stage import Stage
 
 Hand = Callable[..., None]
 """Runs a function on the event loop: `hand(function, *args)`."""
 
+To = Callable[..., None]
+"""The same, but at once where the caller is on the event loop already."""
 
-def load(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
-    """Load and warm; progress goes to the pod by way of `hand`.
+
+def load(pod: Pod, directory: Path, deliver: To, hand: Hand) -> Served:
+    """Load and warm; progress goes to the pod by way of `hand`. `deliver` is called with what takes what an engine has
+    made (`Pod.served`, `Pod.stepped`), and calls it on the event loop.
 
     Raises FatalError: a program, a bucket, a dimension, a step or the device cannot be honoured, or memory ran out.
     """
+    try:
+        name, document = read_document(directory, pod.config.artifact.program)
+    except ProgramError as error:
+        raise FatalError(error.reason, error.message, condition=error.condition, field=error.field) from error
+    check_policy(pod.config, document)
+    if is_decoder(document):
+        return load_generator(pod, directory, name, partial(deliver, pod.stepped), hand)
+    return load_model(pod, directory, partial(deliver, pod.served), hand)
+
+
+def load_model(pod: Pod, directory: Path, deliver: Deliver, hand: Hand) -> Model:
+    """A program whose requests are rows of a run. Raises FatalError."""
     config = pod.config
     began = time.monotonic()
     main = open_program(config, directory, config.artifact.program)

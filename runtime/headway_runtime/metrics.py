@@ -13,6 +13,8 @@ from prometheus_client.registry import Collector
 from headway_runtime.batching.policy import Priority
 from headway_runtime.batching.work import RunRecord
 from headway_runtime.drift import DriftCollector
+from headway_runtime.generation.delivery import StepRecord
+from headway_runtime.generation_metrics import GenerationMetrics
 from headway_runtime.histogram import Histogram
 from headway_runtime.warmup import describe
 
@@ -64,6 +66,7 @@ class Metrics:
         registry.register(_GpuMemory())
         self.drift = DriftCollector()
         registry.register(self.drift)
+        self.generation: GenerationMetrics | None = None
         self._by_code: dict[int, Counter] = {}
         self._by_priority = {level: self.queue_time.series(level.name.lower()) for level in Priority}
 
@@ -170,6 +173,25 @@ class Metrics:
             self._failed.inc(record.retried - lacking)
         if record.non_finite:
             self.non_finite.inc(record.non_finite)
+
+    def generates(self, blocks: int) -> None:
+        """It generates text, with so many blocks for keys and values."""
+        self.generation = GenerationMetrics(self.registry, blocks=blocks)
+
+    def generated(self, record: StepRecord) -> None:
+        """One step of generation was run."""
+        self.run_time.observe(record.seconds)
+        self.busy.inc(record.seconds)
+        self.batch_rows.observe(record.sequences)
+        self.batch_requests.inc(record.sequences)
+        for begun in record.begun:
+            self._by_priority[begun.priority].observe(begun.waited)
+        if record.retried:
+            self._failed.inc(record.retried)
+        if record.non_finite:
+            self.non_finite.inc(record.non_finite)
+        if self.generation is not None:
+            self.generation.ran(record)
 
     def cached(self, outcome: str) -> None:
         """What the response cache did for a request: `hit`, `follow` or `miss`."""

@@ -33,6 +33,7 @@ from headway_runtime.errors import (
     OverloadedError,
     QueueFullError,
 )
+from headway_runtime.generation.delivery import Delivery, StepRecord
 from headway_runtime.generator import Generator
 from headway_runtime.logs import log
 from headway_runtime.metrics import Metrics
@@ -176,6 +177,8 @@ class Pod:
             self.watch = Watch(
                 model.layout, model.buckets, model.cost, instances=model.instances, began=time.monotonic()
             )
+        if (room := model.room()) is not None:
+            self.metrics.generates(room.blocks)
         self._apply("{}", None)
         if self._asked is not None:
             self._apply(*self._asked)
@@ -206,6 +209,13 @@ class Pod:
         self.metrics.ran(record, model.buckets.covering(record.sizes))
         if self.watch.ran(outcomes, record, time.monotonic()) and self.settings is not None:
             model.run_by(self.settings, self.watch.cost)
+
+    def stepped(self, deliveries: Sequence[Delivery], record: StepRecord | None) -> None:
+        """A step of generation ended, or requests left before one: hand every stream what it gets."""
+        for delivery in deliveries:
+            delivery.hand_over()
+        if record is not None:
+            self.metrics.generated(record)
 
     def refused(self, kind: str) -> None:
         """A request was answered with an error of this kind."""

@@ -14,7 +14,7 @@ import torch
 from headway_api.podconfig import ColdConfig
 from headway_runtime.batching.engine import Answer, Outcome, RunRecord, Work
 from headway_runtime.batching.policy import Ticket
-from headway_runtime.loading import load
+from headway_runtime.loading import load_model
 from headway_runtime.metrics import Metrics
 from headway_runtime.origin import Origin
 from headway_runtime.pod import Model, Pod
@@ -40,7 +40,7 @@ class Desk:
             ColdConfig.model_validate({**cold, "device": {"kind": "cpu"}, "batching": batching}), Metrics(), Origin()
         )
         desk = cls(pod)
-        pod.install(load(pod, directory, desk.deliver, lambda function, *args: function(*args)))
+        pod.install(load_model(pod, directory, desk.deliver, lambda function, *args: function(*args)))
         pod.knobs_changed('{"maxWait": "20ms", "queue": {"timeout": "20s"}}', "test")
         assert pod.settings is not None
         desk.model.engine.apply(pod.settings.limits)  # without measured costs, whatever may share a run does

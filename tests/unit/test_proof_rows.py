@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from headway_api.podconfig import ColdConfig, Phase
-from headway_runtime.loading import load
+from headway_runtime.loading import load_model
 from headway_runtime.metrics import Metrics
 from headway_runtime.origin import Origin
 from headway_runtime.pod import Pod
@@ -127,7 +127,7 @@ def loaded(module: nn.Module, folder: Path, *, dtype: torch.dtype, words: Any = 
     cold = {"model": "m", "namespace": "t", "revision": "0a1b2c3d", "artifact": {"uri": "file:///m.pt2"}}
     pod = Pod(ColdConfig.model_validate({**cold, "device": {"kind": "cpu"}}), Metrics(), Origin())
     directory = prepare(folder / "model.pt2", folder / "prepared")
-    pod.install(load(pod, directory, lambda outcomes, record: None, lambda function, *args: function(*args)))
+    pod.install(load_model(pod, directory, lambda outcomes, record: None, lambda function, *args: function(*args)))
     return pod
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from headway_runtime.generation.constraints import Constraints
 from headway_runtime.prepare.decoder import DecoderFacts
 
 
@@ -11,9 +12,11 @@ from headway_runtime.prepare.decoder import DecoderFacts
 class Facts:
     """`decoder` is what the artifact's record says: chat template, end tokens, defaults of sampling. `max_length`:
     tokens of a sequence, prompt and answer together, as this pod has room for them; `vocabulary`: logits of a token.
+    `constraints` compiles what an answer must match: it may take a second, so it is called in a thread.
     """
 
     decoder: DecoderFacts
     tokenizer: Tokenizer
     vocabulary: int
     max_length: int
+    constraints: Constraints | None = None

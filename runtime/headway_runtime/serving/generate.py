@@ -4,9 +4,13 @@ Lives on the event loop. Protocols read `facts`, make a `Generate` of them, and 
 `Stream` that they gave. How a request counts (`begin`, `end`) is as for every other.
 """
 
-from headway_runtime.errors import InvalidRequestError
+import time
+from dataclasses import replace
+
+from headway_runtime.errors import InvalidRequestError, RequestError
 from headway_runtime.generation.facts import Facts
-from headway_runtime.generation.values import Generate, Stream
+from headway_runtime.generation.values import Generate, Piece, Stream, Usage
+from headway_runtime.generation_metrics import GenerationMetrics
 from headway_runtime.pod import Generator
 from headway_runtime.serving.account import Account
 
@@ -29,6 +33,10 @@ class GenerateService(Account):
         """
         generator, _ = self._pod.generating()
         check(generate, generator.facts)
+        metrics = self._pod.metrics.generation
+        if metrics is not None:
+            watch = _Watch(metrics, stream, generate.n)
+            stream = replace(stream, pieces=watch.pieces, ended=watch.ended)
         return generator.engine.submit(generate, stream)
 
     def cancel(self, number: int) -> None:
@@ -36,6 +44,36 @@ class GenerateService(Account):
         model = self._pod.model
         if isinstance(model, Generator):
             model.engine.cancel(number)
+
+
+class _Watch:
+    """Stands between the engine and a stream, for what is measured of it."""
+
+    __slots__ = ("_latest", "_metrics", "_stream", "_unfinished")
+
+    def __init__(self, metrics: GenerationMetrics, stream: Stream, answers: int) -> None:
+        self._metrics = metrics
+        self._stream = stream
+        self._unfinished = answers
+        self._latest: dict[int, float] = {}  # time.monotonic() of the latest piece with tokens, by answer
+
+    def pieces(self, pieces: tuple[Piece, ...]) -> None:
+        now = time.monotonic()
+        for piece in pieces:
+            if piece.tokens:
+                before = self._latest.get(piece.index)
+                if before is not None:
+                    self._metrics.between_tokens.observe(now - before)
+                self._latest[piece.index] = now
+            if piece.finish is not None:
+                self._metrics.ended(piece.finish.value)
+                self._unfinished -= 1
+        self._stream.pieces(pieces)
+
+    def ended(self, outcome: Usage | RequestError | None) -> None:
+        if self._unfinished:
+            self._metrics.ended("cancelled" if outcome is None else "error", self._unfinished)
+        self._stream.ended(outcome)
 
 
 def check(generate: Generate, facts: Facts) -> None:

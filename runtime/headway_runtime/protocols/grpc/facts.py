@@ -136,5 +136,7 @@ def _sums(pod: Pod) -> Counter[str]:
     sums: Counter[str] = Counter()
     for family in pod.metrics.registry.collect():
         for sample in family.samples:
+            if sample.name.endswith("_created"):  # when it began to count
+                continue
             sums[sample.labels.get("outcome", sample.name)] += sample.value  # type: ignore[assignment]
     return sums

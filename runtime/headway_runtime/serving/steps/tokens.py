@@ -34,8 +34,7 @@ class Tokenizer:
 
     def __init__(self, data: bytes) -> None:
         """Raises FatalError `UnsupportedProgram`."""
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read by the library whenever it encodes
-        self._tokenizer = _within(LOAD_SECONDS, data)
+        self._tokenizer = _library(data)
         self._from = (self._tokenizer.truncation or {}).get("direction", "right")
         self.filler = _filler(self._tokenizer)
         self.linear = _PATTERN.search(data) is None
@@ -67,11 +66,29 @@ class Tokenizer:
 
 def open_tokenizer(file: Path) -> Tokenizer:
     """The tokenizer of a prepared directory. Raises FatalError `UnsupportedProgram`."""
+    return Tokenizer(_read(file))
+
+
+def open_library(file: Path) -> Any:
+    """The same as the library has it (`tokenizers.Tokenizer`), which neither cuts nor fills up. Raises FatalError
+    `UnsupportedProgram`.
+    """
+    tokenizer = _library(_read(file))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _read(file: Path) -> bytes:
     try:
-        data = file.read_bytes()
+        return file.read_bytes()
     except OSError as error:
         raise _failed(f"the tokenizer cannot be read: {error.strerror}") from error
-    return Tokenizer(data)
+
+
+def _library(data: bytes) -> Any:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read by the library whenever it encodes
+    return _within(LOAD_SECONDS, data)
 
 
 def _within(seconds: float, data: bytes) -> Any:
