@@ -8,5 +8,6 @@ Nothing is imported or made before it is asked for.
 """
 
 from tests.decoders.random import FAMILIES, tiny, tiny_model, tiny_tokenizer
+from tests.decoders.real import gemma3, gguf, smollm2
 
-__all__ = ["FAMILIES", "tiny", "tiny_model", "tiny_tokenizer"]
+__all__ = ["FAMILIES", "gemma3", "gguf", "smollm2", "tiny", "tiny_model", "tiny_tokenizer"]

@@ -1,6 +1,7 @@
 """`headway export`."""
 
 import logging
+import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +15,19 @@ from headway_runtime.cli import pairs
 if TYPE_CHECKING:
     from headway_runtime.export import Exported
 
-_SOURCE = "FILE.py:NAME or MODULE:NAME of a torch.nn.Module, or of a function that returns one; or a .pt2 that exists"
+_SOURCE = (
+    "FILE.py:NAME or MODULE:NAME of a torch.nn.Module, or of a function that returns one; or a .pt2 that exists; with "
+    "--task generate a folder of Hugging Face, a .gguf file, or a function that returns (model, tokenizer)"
+)
 _INPUT = "an argument of forward: its type and axes, a name with a range where the size may vary; once for each"
 _TEXT = "a BYTES input of texts: ids=NAME,mask=NAME,maxLength=128,truncate=true; needs a tokenizer"
 _IMAGE = "a BYTES input of encoded images: tensor=NAME,resize=256,crop=224x224,mean=0.5:0.5:0.5,std=0.5:0.5:0.5"
 _CLASSIFY = "two more outputs, the best labels and their scores: output=NAME,top=5,softmax=true; needs --labels"
 _BEFORE = "a program that runs first: its outputs are inputs of this one, by name"
 _AFTER = "a program that runs last: its inputs are outputs of this one, by name"
+_TASK = "what it is for, as in text-classification; generate: a decoder, from which text is generated"
+_DTYPE = "with --task generate: of the weights, float32 (the default) or bfloat16"
+_DRAFT = "with --task generate: a smaller decoder of the same tokens, as SOURCE, which proposes what this one checks"
 _SAMPLE = "golden inputs: an .npz file with an array for each input; may be repeated"
 
 
@@ -43,7 +50,7 @@ def export(
     pad: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="the value that fills an input up, as in ids=0")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="what it is for, as in text-classification")] = None,
+    task: Annotated[str | None, typer.Option(help=_TASK)] = None,
     labels: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="the classes: a text file, one a line, in order")
     ] = None,
@@ -59,6 +66,8 @@ def export(
     rtol: Annotated[float | None, typer.Option(help="relative tolerance of the golden answers")] = None,
     atol: Annotated[float | None, typer.Option(help="absolute tolerance of the golden answers")] = None,
     program: Annotated[str | None, typer.Option(help="of a .pt2 that holds several: which of them")] = None,
+    dtype: Annotated[str | None, typer.Option(metavar="TYPE", help=_DTYPE)] = None,
+    draft: Annotated[str | None, typer.Option(metavar="SOURCE", help=_DRAFT)] = None,
 ) -> None:
     r"""Export a model to a .pt2 that Headway serves, and prove it.
 
@@ -73,12 +82,24 @@ def export(
     headway export plain.pt2 -o sentiment.pt2 --output score
     --input 'ids=int64\[batch,sequence]' --samples 2
 
+    A decoder of Hugging Face, from a local folder or a GGUF file, that generates text (docs/generation.md):
+
+    headway export --task generate ./SmolLM2-135M-Instruct -o chat.pt2
+
     An axis is a number, or a name with its least and largest size (1.. is unbounded; 8..256/8: multiples of 8).
     Axes of one name have one size. More: docs/export.md.
     """
     from headway_runtime.export import ExportError, Facts
     from headway_runtime.export.asked import Asked, from_code, from_file
 
+    if task == "generate":
+        others = (inputs, outputs, ranges, samples, sample, pad, labels, tokenizer, preprocessing, text, image)
+        if any(given is not None for given in (*others, classify, before, after, rtol, atol, program)):
+            raise typer.BadParameter("goes with --out, --dtype and --draft alone", param_hint="--task generate")
+        _generate(source, out, dtype or "float32", draft)
+        return
+    if dtype is not None or draft is not None:
+        raise typer.BadParameter("goes with --task generate", param_hint="--dtype" if draft is None else "--draft")
     try:
         given = Facts(
             outputs=outputs,
@@ -100,6 +121,28 @@ def export(
                 done = from_file(Path(source), asked)
             else:
                 done = from_code(source, asked)
+    except ExportError as error:
+        typer.echo(f"headway export: {error}", err=True)
+        raise typer.Exit(1) from None
+    _tell(done)
+
+
+def _generate(source: str, out: Path, dtype: str, draft: str | None) -> None:
+    """Export a decoder."""
+    os.environ |= {
+        "HF_HUB_OFFLINE": "1",
+        "TQDM_DISABLE": "1",
+    }  # both read when they are imported: fetch and draw nothing
+    from headway_runtime.export import ExportError
+    from headway_runtime.export.generate import DTYPES, export_decoder, load
+
+    if dtype not in DTYPES:
+        raise typer.BadParameter(f"{dtype!r}: write {' or '.join(DTYPES)}", param_hint="--dtype")
+    try:
+        with _quiet():
+            decoder = load(source, DTYPES[dtype])
+            drafting = None if draft is None else load(draft, DTYPES[dtype])
+            done = export_decoder(decoder.model, decoder.tokenizer, path=out, draft=drafting)
     except ExportError as error:
         typer.echo(f"headway export: {error}", err=True)
         raise typer.Exit(1) from None

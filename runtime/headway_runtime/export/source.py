@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -15,6 +16,15 @@ FORM = "write MODULE:NAME or FILE.py:NAME, as in model.py:make_model"
 
 def load(target: str) -> torch.nn.Module:
     """The module that a target names: itself, or what it returns when called without arguments. Raises ExportError."""
+    found = called(target)
+    if not isinstance(found, torch.nn.Module):
+        name = target.rpartition(":")[2]
+        raise ExportError(f"{name}() returned a {type(found).__name__}, and must return a torch.nn.Module")
+    return found
+
+
+def called(target: str) -> Any:
+    """The module that a target names, or whatever its function returns. Raises ExportError."""
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name.isidentifier():
         raise ExportError(f"{target!r} names no model: {FORM}")
@@ -23,18 +33,16 @@ def load(target: str) -> torch.nn.Module:
         there = ", ".join(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
         raise ExportError(f"{where} has no {name!r}; it has {there or 'nothing that can be called'}")
     found = getattr(module, name)
-    if not isinstance(found, torch.nn.Module):
-        if not callable(found):
-            raise ExportError(
-                f"{target} is a {type(found).__name__}; name a torch.nn.Module, or a function that returns one"
-            )
-        try:
-            found = found()
-        except Exception as error:
-            raise ExportError(f"{name}() failed: {type(error).__name__}: {error}") from error
-    if not isinstance(found, torch.nn.Module):
-        raise ExportError(f"{name}() returned a {type(found).__name__}, and must return a torch.nn.Module")
-    return found
+    if isinstance(found, torch.nn.Module):
+        return found
+    if not callable(found):
+        raise ExportError(
+            f"{target} is a {type(found).__name__}; name a torch.nn.Module, or a function that returns one"
+        )
+    try:
+        return found()
+    except Exception as error:
+        raise ExportError(f"{name}() failed: {type(error).__name__}: {error}") from error
 
 
 def _import(where: str) -> ModuleType:

@@ -4,10 +4,9 @@ from typing import Any
 
 import torch
 
+from headway_runtime.export import facts as facts_
 from headway_runtime.export.errors import ExportError
 from headway_runtime.export.generate.texts import Texts
-from headway_runtime.prepare.beside import record
-from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.decoder import TASK, DecoderFacts
 
 OUTPUT = "logits"
@@ -64,8 +63,8 @@ def document(facts: DecoderFacts) -> dict[str, Any]:
 
 
 def write(facts: DecoderFacts) -> bytes:
-    """The record as it stands in the file."""
-    return strict_json.dump({"version": record.VERSION, **document(facts)})
+    """The record as it stands in the file. Raises ExportError where a pod would not read it."""
+    return facts_.write(document(facts))
 
 
 def _end(model: Any) -> tuple[int, ...]:

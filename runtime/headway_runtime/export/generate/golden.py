@@ -40,15 +40,17 @@ class Answered:
     logits: torch.Tensor
 
 
-def prompts(tokenizer: Any, texts: Texts) -> list[tuple[int, ...]]:
-    """Tokens of all prompts, as a request would have them; those of a chat through the template, where there is one."""
+def prompts(tokenizer: Any, texts: Texts, context: int) -> list[tuple[int, ...]]:
+    """Tokens of all prompts, as a request would have them; those of a chat through the template, where there is one.
+    What is too long for `context` tokens is left out.
+    """
     found = [tuple(tokenizer(text)["input_ids"]) for text in PROMPTS]
     if texts.chat_template is not None:
         for text in CHATS:
             said = [{"role": "user", "content": text}]
             rendered = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
             found.append(tuple(tokenizer(rendered, add_special_tokens=False)["input_ids"]))
-    return [tokens for tokens in found if tokens]
+    return [tokens for tokens in found if 0 < len(tokens) <= context - TOKENS]
 
 
 def answer(model: Any, prompts_: Sequence[tuple[int, ...]], end: Sequence[int]) -> list[Answered]:

@@ -45,11 +45,14 @@ _METADATA: ContextVar[_Metadata] = ContextVar("metadata")
 
 
 class Step(torch.nn.Module):  # type: ignore[misc]  # torch's types are not read
-    """The program of the contract, around a model."""
+    """The program of the contract, around a model. `vocabulary`: how many logits are wanted, if not the model's own
+    number: families fill theirs up to different sizes, and those of a draft are compared with its target's.
+    """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, vocabulary: int | None = None) -> None:
         super().__init__()
         self.model = model
+        self.vocabulary = vocabulary
 
     def forward(
         self,
@@ -70,17 +73,20 @@ class Step(torch.nn.Module):  # type: ignore[misc]  # torch's types are not read
         finally:
             _METADATA.reset(token)
         logits: torch.Tensor = found.logits[0].to(torch.float32)
+        if self.vocabulary is not None and self.vocabulary != logits.shape[1]:
+            more = self.vocabulary - logits.shape[1]
+            return torch.nn.functional.pad(logits, (0, more), value=float("-inf")) if more > 0 else logits[:, :more]
         return logits
 
 
-def trace(model: torch.nn.Module) -> torch.export.ExportedProgram:
+def trace(model: torch.nn.Module, vocabulary: int | None = None) -> torch.export.ExportedProgram:
     """The program of a model, which is as it was afterwards. Raises ExportError."""
     sizes = {name: torch.export.Dim(name, min=1) for name in "TBML"}
     axes = {**sizes, "B+1": sizes["B"] + 1}
     shapes = {name: {axis: axes[size] for axis, size in enumerate(shape)} for name, _, shape in INPUTS}
     try:
         with torch.no_grad(), attention_is_paged(model):
-            traced = torch.export.export(Step(model), (), _example(), dynamic_shapes=shapes, strict=False)
+            traced = torch.export.export(Step(model, vocabulary), (), _example(), dynamic_shapes=shapes, strict=False)
     except ExportError:
         raise
     except Exception as error:

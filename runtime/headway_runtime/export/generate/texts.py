@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from headway_runtime.export.errors import ExportError
 from headway_runtime.prepare.beside import record
 from headway_runtime.prepare.container import strict_json
@@ -11,11 +13,12 @@ from headway_runtime.prepare.errors import Refusal
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """`tokenizer`: a `tokenizer.json`. `chat_template`: Jinja, or None. `begin` and `end`: `bos_token` and `eos_token`,
-    or empty.
+    """`tokenizer`: a `tokenizer.json`. `tokens`: their number, all of which are below it. `chat_template`: Jinja, or
+    None. `begin` and `end`: `bos_token` and `eos_token`, or empty.
     """
 
     tokenizer: bytes
+    tokens: int
     chat_template: str | None
     begin: str
     end: str
@@ -36,7 +39,20 @@ def of(tokenizer: Any) -> Texts:
         strict_json.parse(data)
     except Refusal as refusal:
         raise ExportError(f"the tokenizer is no JSON that a pod reads: {refusal.detail or refusal.message}") from None
-    return Texts(data, _template(tokenizer), tokenizer.bos_token or "", tokenizer.eos_token or "")
+    tokens = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+    return Texts(data, tokens, _template(tokenizer), tokenizer.bos_token or "", tokenizer.eos_token or "")
+
+
+def check_same(main: Texts, draft: Texts) -> None:
+    """Refuse a draft whose tokens are others. Raises ExportError naming one."""
+    own, other = (Tokenizer.from_buffer(texts.tokenizer).get_vocab(with_added_tokens=True) for texts in (main, draft))
+    different = sorted(dict(own.items() ^ other.items()))
+    if different:
+        token = different[0]
+        raise ExportError(
+            f"the draft has other tokens, so that what it proposes would be other text: {token!r} is number "
+            f"{own.get(token)} and {other.get(token)} there; take a draft of the same family"
+        )
 
 
 def _template(tokenizer: Any) -> str | None:
