@@ -27,7 +27,9 @@ def named() -> set[str]:
 
 
 def test_the_page_names_what_is_exposed() -> None:
-    ours = exposed(headway_operator.metrics.Metrics().registry) | exposed(headway_runtime.metrics.Metrics().registry)
+    pod = headway_runtime.metrics.Metrics()
+    pod.generates(1)
+    ours = exposed(headway_operator.metrics.Metrics().registry) | exposed(pod.registry)
     assert named() == {name for name in ours if name.startswith("headway_")}
 
 

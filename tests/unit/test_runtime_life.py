@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ async def test_when_the_engine_thread_dies_every_request_is_answered_and_the_pod
         raise DeviceLost("the device is gone")
 
     monkeypatch.setattr(program, "run", fail)
-    monkeypatch.setattr(life, "load", lambda pod, folder, deliver, hand: model(program, deliver))
+    monkeypatch.setattr(life, "load", lambda pod, folder, to, hand: model(program, partial(to, pod.served)))
     (tmp_path / "knobs.json").write_text('{"maxWait": "5s", "maxBatch": 2}')
     inference, admin = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
     port = inference.getsockname()[1]
@@ -102,7 +103,7 @@ async def running(pod: Pod, program: Program, folder: Path, monkeypatch: pytest.
     """A ready pod with a short linger. It is told to end on the way out, if it has not ended by then."""
     monkeypatch.setattr(life, "LINGER", LINGER)
     monkeypatch.setattr(life, "FAREWELL", 0.0)
-    monkeypatch.setattr(life, "load", lambda pod, folder, deliver, hand: model(program, deliver))
+    monkeypatch.setattr(life, "load", lambda pod, folder, to, hand: model(program, partial(to, pod.served)))
     (folder / "knobs.json").write_text('{"maxWait": "0ms"}')
     inference, admin = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
     options = life.Options(folder, folder / "knobs.json", inference, admin)
