@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from headway_runtime.export.merge import add_programs
 from headway_runtime.prepare import decoding, inspection, repack, report
 from headway_runtime.prepare.beside import generation
 from headway_runtime.prepare.decoder import DecoderFacts, GoldenPrompt, LayerGeometry
@@ -215,3 +217,15 @@ def test_it_is_no_program_for_requests_that_are_answered_at_once(tmp_path: Path)
     with pytest.raises(ProgramError, match="policy Continuous") as refused:
         load_program(tmp_path, dimension_names={})
     assert (refused.value.reason, refused.value.field) == ("PolicyMismatch", "spec.batching.policy")
+
+
+def test_it_is_no_step_of_another_program(tmp_path: Path) -> None:
+    module = torch.nn.Linear(4, 4).eval()
+    plain = tmp_path / "plain.pt2"
+    torch.export.save(torch.export.export(module, (torch.zeros(2, 4),)), plain)
+    add_programs(plain, {"chat": tiny(tmp_path)})
+    record = {"version": 1, "steps": {"postprocess": "chat"}}
+    entries = {**archives.read(plain), RECORD: json.dumps(record).encode(), "extra/tokenizer.json": b"{}"}
+    with pytest.raises(Refusal, match="'chat' generates text") as refused:
+        inspection.inspect(str(archives.write(plain, entries)))
+    assert refused.value.rule == "record.steps"

@@ -4,9 +4,10 @@ What enters is what ``prepare`` wrote: checked JSON and raw weights. What leaves
 and outputs, named dimensions with ranges and guards, and ``run``. No ``ExportedProgram``, sympy or pytree, and no
 code made from the file.
 
-Read in this order: ``load`` (the class and how it is opened), ``dimensions`` (names, ranges, guards; pure),
-``machine`` (how it runs), ``functions`` and ``guarded`` (names to torch operators), ``weights`` (the mapping);
-then ``shape_gate``, which derives all shapes and the memory of a run before there is one.
+Read in this order: ``load`` (the class and how it is opened), ``interface`` and ``dimensions`` (names, ranges, guards;
+pure), ``machine`` (how it runs), ``functions`` and ``guarded`` (names to torch operators), ``weights`` (the mapping);
+then ``shape_gate``, which derives all shapes and the memory of a run before there is one. A program that generates text
+is opened by ``decoder``, which binds its attention to a cache and its multiplications to packed weights (``packing``).
 ``headway_runtime.export`` is the other end: it writes a ``.pt2``.
 """
 

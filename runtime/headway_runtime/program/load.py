@@ -1,7 +1,7 @@
 """Open a prepared directory and build the program in it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,13 +9,13 @@ import torch
 
 from headway_runtime.native import runner
 from headway_runtime.prepare import programs, repack
-from headway_runtime.prepare.sizes import expression as ex
 from headway_runtime.prepare.translate import program as prepared
 from headway_runtime.program import dimensions as dims
 from headway_runtime.program import functions
-from headway_runtime.program.datatypes import BY_PROTOCOL, PROTOCOL
-from headway_runtime.program.dimensions import Dimension, TensorSpec
+from headway_runtime.program.datatypes import BY_PROTOCOL
+from headway_runtime.program.dimensions import TensorSpec
 from headway_runtime.program.errors import OutputError, ProgramError
+from headway_runtime.program.interface import Interface, resolved, specs
 from headway_runtime.program.machine import Builder, Machine
 from headway_runtime.program.weights import open_weights
 
@@ -26,7 +26,7 @@ class Callee(Protocol):
     def call(self, *values: Any) -> tuple[Any, ...]: ...
 
 
-class Program:
+class Program(Interface):
     """A loaded program: what goes in, what comes out, which sizes are dynamic, and :meth:`run`.
 
     ``batch`` is the name of the batch dimension; it is None when there is none, and ``not_batchable`` then says why.
@@ -45,62 +45,13 @@ class Program:
         device: torch.device,
         native: str | None = None,
     ) -> None:
-        self.inputs = inputs
-        self.outputs = outputs
-        self.dimensions: Mapping[str, Dimension] = dimensions.by_name
+        super().__init__(inputs=inputs, outputs=outputs, dimensions=dimensions)
         self.batch, self.not_batchable = batch
         self.torch_version = torch_version
         self.device = device
         self.native = native
-        self._dimensions = dimensions
         self._machine = machine
         self._results = [(o.name, BY_PROTOCOL[o.datatype], len(o.shape)) for o in outputs]
-
-    def bind(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
-        """Sizes by dimension name for the shapes of all inputs. Raises ShapeError naming input, axis and allowed
-        range.
-        """
-        return self._dimensions.bind(shapes)
-
-    def check(self, sizes: Mapping[str, int]) -> str | None:
-        """None when ranges and guards hold for these sizes; else the violated rule in words."""
-        return self._dimensions.check(sizes)
-
-    def input_shapes(self, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
-        """Shape of each input at these sizes."""
-        return tuple(self._dimensions.shape(spec, sizes) for spec in self.inputs)
-
-    def output_shapes(self, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
-        """Shape of each output at these sizes; KeyError when one depends on the data."""
-        return tuple(self._dimensions.shape(spec, sizes) for spec in self.outputs)
-
-    def declared_shape(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int | None, ...]:
-        """Shape of an output at these sizes, with None for each axis that depends on the data."""
-
-        def size(axis: int | ex.Expr) -> int | None:
-            try:
-                return self._dimensions.shape(TensorSpec(spec.name, spec.datatype, (axis,)), sizes)[0]
-            except KeyError:
-                return None
-
-        return tuple(size(axis) for axis in spec.shape)
-
-    def size_of(self, name: str, value: int) -> int:
-        """The size of a dimension at which its symbol has this value."""
-        return self._dimensions.axes[self.dimensions[name].symbol].size_of(value)
-
-    def start_at(self, name: str, value: int) -> None:
-        """Refuse from here on what is smaller, along a dimension, than this value of its symbol makes it."""
-        self._dimensions = self._dimensions.starting_at(name, value)
-        self.dimensions = self._dimensions.by_name
-
-    def describe(self, spec: TensorSpec) -> str:
-        """Shape in words: ``[batch, sequence]``."""
-        return self._dimensions.describe(spec)
-
-    def range(self, name: str) -> str:
-        """What a dimension may be, in words: ``1 to 64``."""
-        return self._dimensions.range(name)
 
     def run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Run once, in inference mode. Inputs and outputs are flat, in the order of ``inputs`` and ``outputs``.
@@ -154,20 +105,12 @@ def load_program(
     name, document = read_document(directory, program) if read is None else read
     where = torch.device(device)
     library = runner.find(directory, name, where)
-    inputs = tuple(_spec(i) for i in document["inputs"])
-    outputs = tuple(_spec(o) for o in document["outputs"])
-    dimensions = dims.resolve(
-        inputs,
-        outputs,
-        ranges={name: (r["min"], r["max"]) for name, r in document["symbols"].items()},
-        guards=(*(ex.from_json(g) for g in document["guards"]), *(library.guards if library else ())),
-        recorded=[(name, axis, dimension) for name, axis, dimension in document.get("dimensions", [])],
-        configured=dimension_names,
-    )
+    inputs, outputs = specs(document, "inputs"), specs(document, "outputs")
+    dimensions = resolved(document, configured=dimension_names, guards=library.guards if library else ())
     weights = open_weights(directory / repack.WEIGHTS, document["weights"], where)
     machine: Callee
     if library is None:
-        machine = _machine(document, weights, where)
+        machine = build(document, weights, where)
     else:
         dtypes = tuple(BY_PROTOCOL[i.datatype] for i in inputs)
         machine = library.open(weights, dtypes, dimensions.require, instances=instances)
@@ -190,7 +133,7 @@ def open_values(directory: Path, document: Mapping[str, Any], values: Sequence[s
     """
     device = torch.device("cpu")
     weights = open_weights(directory / repack.WEIGHTS, document["weights"], device)
-    return _machine({**document, "outputs": [{"value": value} for value in values]}, weights, device)
+    return build({**document, "outputs": [{"value": value} for value in values]}, weights, device)
 
 
 def read_document(directory: Path, program: str | None = None) -> tuple[str, dict[str, Any]]:
@@ -209,18 +152,17 @@ def read_document(directory: Path, program: str | None = None) -> tuple[str, dic
     return name, document
 
 
-def _spec(item: Mapping[str, Any]) -> TensorSpec:
-    if item["dtype"] not in PROTOCOL:
-        message = f"{item['name']} has element type {item['dtype']}, which the Open Inference Protocol cannot carry"
-        raise ProgramError("ArtifactVerified", "UnsupportedProgram", message)
-    sizes = (ex.from_json(n) for n in item["shape"])
-    shape = tuple(int(e.value) if e.operator == "const" else e for e in sizes)
-    size = ex.from_json(item["size"]) if "size" in item else None
-    return TensorSpec(item["name"], PROTOCOL[item["dtype"]], shape, size)
-
-
-def _machine(document: Mapping[str, Any], weights: Mapping[str, torch.Tensor], device: torch.device) -> Machine:
-    builder = Builder(functions.resolve, functions.constant(device))
+def build(
+    document: Mapping[str, Any],
+    weights: Mapping[str, torch.Tensor],
+    device: torch.device,
+    *,
+    function: Callable[[str], Callable[..., Any]] = functions.resolve,
+) -> Machine:
+    """The machine of a prepared program. ``weights``: by value, those that its nodes use; ``function``: what an
+    operator's name stands for.
+    """
+    builder = Builder(function, functions.constant(device))
     for item in document["inputs"]:
         builder.value(item["value"])
     for name, tensor in weights.items():

@@ -5,7 +5,9 @@ would stop the process at once instead of changing an answer later.
 """
 
 import mmap
+import os
 import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +16,48 @@ import torch
 from headway_runtime.program.datatypes import TORCH
 
 
-def open_weights(path: Path, table: list[dict[str, Any]], device: torch.device) -> dict[str, torch.Tensor]:
-    """Tensors by value name (``w0``, …), shapes and element types as the table says.
+class Weights:
+    """``tensors`` by value name (``w0``, …), shapes and element types as the table says."""
 
-    A parameter says that it wants a gradient where the author's did. None is ever computed, but torch's kernels ask: a
-    matrix product folds its axes otherwise, and rounds otherwise, with a weight that wants one.
-    """
-    everything = _map(path)
-    tensors: dict[str, torch.Tensor] = {}
-    for row in table:
-        record = _record(everything, row["offset"], row["bytes"]).view(TORCH[row["dtype"]])
+    def __init__(self, path: Path, table: Sequence[Mapping[str, Any]], device: torch.device) -> None:
+        self._path = path
+        self._table = {row["value"]: row for row in table}
+        self._mapping = _map(path)
+        self._device = device
+        self.tensors = {value: self._tensor(row) for value, row in self._table.items()}
+
+    def _tensor(self, row: Mapping[str, Any]) -> torch.Tensor:
+        """A parameter says that it wants a gradient where the author's did. None is ever computed, but torch's kernels
+        ask: a matrix product folds its axes otherwise, and rounds otherwise, with a weight that wants one.
+        """
+        record = _record(self._mapping, row["offset"], row["bytes"]).view(TORCH[row["dtype"]])
         tensor = record.as_strided(row["shape"], row["stride"], row["start"])
-        tensor = tensor if device.type == "cpu" else tensor.to(device)
+        tensor = tensor if self._device.type == "cpu" else tensor.to(self._device)
         wants = row["gradient"] and (tensor.is_floating_point() or tensor.is_complex())
-        tensors[row["value"]] = tensor.detach().requires_grad_(wants)  # of itself, and not as a view of the mapping
-    return tensors
+        return tensor.detach().requires_grad_(wants)  # of itself, and not as a view of the mapping
+
+    def release(self, values: Iterable[str]) -> None:
+        """Nobody reads these any more: give the memory of their bytes back, unless others share them. Whoever reads
+        them all the same gets them from the file again.
+        """
+        gone = set(values)
+        for value in gone:
+            self.tensors.pop(value, None)
+        kept = {self._table[value]["offset"] for value in self.tensors}
+        if self._mapping is None or self._device.type != "cpu":
+            return
+        with self._path.open("rb") as file:
+            for row in (self._table[value] for value in gone):
+                first = -(-row["offset"] // mmap.PAGESIZE) * mmap.PAGESIZE
+                length = (row["offset"] + row["bytes"]) // mmap.PAGESIZE * mmap.PAGESIZE - first
+                if length > 0 and row["offset"] not in kept:
+                    self._mapping.madvise(mmap.MADV_DONTNEED, first, length)
+                    os.posix_fadvise(file.fileno(), first, length, os.POSIX_FADV_DONTNEED)
+
+
+def open_weights(path: Path, table: Sequence[Mapping[str, Any]], device: torch.device) -> dict[str, torch.Tensor]:
+    """Tensors by value name, for a program that reads all of them as long as it runs."""
+    return Weights(path, table, device).tensors
 
 
 def _map(path: Path) -> mmap.mmap | None:

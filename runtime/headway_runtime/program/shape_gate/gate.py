@@ -18,8 +18,9 @@ import torch
 from headway_runtime.program.datatypes import BY_PROTOCOL, TORCH
 from headway_runtime.program.dimensions import TensorSpec
 from headway_runtime.program.errors import ProgramError
-from headway_runtime.program.load import Program
+from headway_runtime.program.interface import Interface
 from headway_runtime.program.machine import Machine
+from headway_runtime.program.shape_gate.attention import rules_of
 from headway_runtime.program.shape_gate.ledger import Largest, Ledger
 from headway_runtime.program.shape_gate.rules import META
 from headway_runtime.program.shape_gate.steps import Gauge, GaugeBuilder, OverflowingSizeError, RejectedCallError
@@ -39,9 +40,9 @@ class Need:
 class ShapeGate:
     """The program of a document, measured. Use from one thread."""
 
-    def __init__(self, document: Mapping[str, Any], program: Program) -> None:
+    def __init__(self, document: Mapping[str, Any], program: Interface) -> None:
         self._program = program
-        self._gauge = Gauge()
+        self._gauge = Gauge(rules_of(document))
         self._weights = {w["value"]: _weight(w) for w in document["weights"]}
         self._document = document
         self._machine = self._build()

@@ -41,9 +41,13 @@ class OverflowingSizeError(Exception):
 
 
 class Gauge:
-    """What the steps of one gate share: the ledger of the present run, memories of results, and what is unknown."""
+    """What the steps of one gate share: the ledger of the present run, memories of results, and what is unknown.
 
-    def __init__(self) -> None:
+    ``own``: how operators that are not torch's answer.
+    """
+
+    def __init__(self, own: Mapping[str, Callable[..., Any]] | None = None) -> None:
+        self.own = own or {}
         self.ledger = Ledger()
         self.unknown: dict[str, str] = {}
         self.results: dict[Any, Any] = {}
@@ -102,12 +106,13 @@ class _Operator:
         self._gauge = gauge
         self.name = name
         self._out = out
-        self._function = _shape_function(name)
+        own = gauge.own.get(name)
+        self._function = _shape_function(name) if own is None else own
         signature = operators.signature(name)
         self._places = signature is not None and any(
             p.name == "device" and p.keyword_only for p in signature.parameters
         )
-        self._fast = FAST.get(name) or WINDOWS.get(name) or pointwise(name)
+        self._fast = FAST.get(name) or WINDOWS.get(name) or (pointwise(name) if own is None else None)
         self._untold = name in DATA or name in OTHERWISE
         self._in_place = name.partition(".")[2].partition(".")[0].endswith("_") and "__" not in name
 
