@@ -84,5 +84,5 @@ def _on_gpu(
 
 def _timed(compute: Compute, inputs: Sequence[torch.Tensor], sizes: Sizes) -> float:
     began = time.perf_counter()
-    compute(list(inputs), Joint(sizes, None, 1, 1))
+    compute(list(inputs), Joint(sizes, None, 1, 1, 1))
     return time.perf_counter() - began

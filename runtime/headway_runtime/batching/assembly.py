@@ -38,7 +38,8 @@ class Piece(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """A run. `sizes` are those the program sees, `shapes` those of its inputs (None: no request is changed for it).
+    """A run of `rows` rows of requests. `sizes` are those the program sees, `shapes` those of its inputs (None: no
+    request is changed for it).
 
     A cell is one position of one row: `real` counts those that requests brought, `run` those that ran.
     """
@@ -47,6 +48,7 @@ class Joint:
     shapes: tuple[Shape, ...] | None
     real: int
     run: int
+    rows: int
 
 
 class Assembly:
@@ -64,19 +66,21 @@ class Assembly:
         """What a run of these requests looks like."""
         first, layout = pieces[0], self._layout
         if layout.batch is None:
-            return Joint(first.sizes, None, 1, 1)
+            return Joint(first.sizes, None, 1, 1, 1)
         rows = sum([piece.rows for piece in pieces])
         sizes = {**first.sizes, layout.batch: max(rows, layout.fewest)}
         for name in layout.padded:
             sizes[name] = max([piece.sizes[name] for piece in pieces])
         static = None if self._bucket is None else self._bucket(sizes)
         sizes = sizes if static is None else dict(static)
-        real = sum([piece.rows * prod([piece.sizes[name] for name in layout.padded]) for piece in pieces])
+        real = rows
+        if layout.padded:
+            real = sum([piece.rows * prod([piece.sizes[name] for name in layout.padded]) for piece in pieces])
         run = sizes[layout.batch] * prod([sizes[name] for name in layout.padded])
         grown = static is not None or any(
             piece.sizes[name] != sizes[name] for piece in pieces for name in layout.padded
         )
-        return Joint(sizes, self._shapes(sizes) if grown else None, real, run)
+        return Joint(sizes, self._shapes(sizes) if grown else None, real, run, rows)
 
     def refused(self, joint: Joint) -> str | None:
         """Why the program does not allow a run of these sizes, though it allows each request; None when it does."""
@@ -87,8 +91,7 @@ class Assembly:
 
     def join(self, pieces: Sequence[Piece], joint: Joint) -> list[torch.Tensor]:
         """The inputs of the run."""
-        rows = sum([piece.rows for piece in pieces])
-        return self._layout.join([piece.inputs for piece in pieces], rows, joint.shapes)
+        return self._layout.join([piece.inputs for piece in pieces], joint.rows, joint.shapes)
 
     def part(self, outputs: Sequence[torch.Tensor], pieces: Sequence[Piece], joint: Joint) -> list[Tensors]:
         """Each request's outputs: as those of the request alone. Raises ValueError as `Layout.part` does."""

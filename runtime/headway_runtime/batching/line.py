@@ -54,7 +54,8 @@ class Line:
         with self._lock:
             if self._stopping:
                 raise NotServingError("the pod is ending; send the request again")
-            self._expect_in_time(works[0].ticket)
+            if self._policy.rows:
+                self._expect_in_time(works[0].ticket)
             for work in works:
                 refused = self._policy.admit(work.ticket)
                 if refused is not None:

@@ -6,6 +6,7 @@ neighbours, and a run for which memory is lacking becomes smaller. With one bad 
 more expensive than that.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -85,12 +86,11 @@ class Runner:
         tally = _Tally(time.monotonic(), joint)
         self._attempt(works, joint, tally)
         seconds = time.monotonic() - tally.began
-        rows = sum([work.rows for work in works])
-        self._line.ran(seconds, rows)
+        self._line.ran(seconds, joint.rows)
         record = RunRecord(
             dict(joint.sizes),
             len(works),
-            rows,
+            joint.rows,
             seconds,
             real_cells=joint.real,
             run_cells=joint.run,
@@ -123,13 +123,12 @@ class Runner:
         if failed:  # outside of the handler: its traceback holds what the failed run has allocated
             self._halves(works, tally)
             return
-        rows = sum([work.rows for work in works])
         tally.non_finite += len(odd)
         for number, (work, mine) in enumerate(zip(works, parted, strict=True)):
             if odd and self.reject_non_finite and number in odd:
                 tally.outcomes.append(Outcome(work.slot, NonFiniteError(NOT_FINITE)))
             else:
-                answer = Answer(mine, tally.began - work.ticket.arrived, rows)
+                answer = Answer(mine, tally.began - work.ticket.arrived, joint.rows)
                 tally.outcomes.append(Outcome(work.slot, answer))
 
     def _computed(self, works: list[Work], joint: Joint) -> tuple[list[Tensors], set[int]]:
@@ -168,7 +167,7 @@ def _finite_sum(output: torch.Tensor) -> bool:
     if not output.is_floating_point():
         return True
     total = output.sum() if output.dtype.itemsize >= 4 else output.sum(dtype=torch.float32)
-    return total.isfinite().item() is True
+    return math.isfinite(total.item())
 
 
 def _failure(error: Exception) -> ProgramFailedError:

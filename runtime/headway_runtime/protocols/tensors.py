@@ -130,7 +130,7 @@ def check_texts(name: str, count: int) -> None:
 
 def encode(array: Array) -> bytes:
     """The flat `data` of an output, as JSON."""
-    flat = np.ascontiguousarray(array).reshape(-1)
+    flat = array.ravel()
     if flat.size > PIECE:  # in pieces, with pauses for other threads
         pieces = (encode(flat[at : at + PIECE])[1:-1] for at in fair(range(0, flat.size, PIECE)))
         return b"[%b]" % b",".join(pieces)

@@ -4,6 +4,7 @@ Shapes include the batch axis, and -1 where a size is symbolic.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -21,12 +22,13 @@ _BOUND = 4096  # combinations of shapes that are remembered
 
 
 class _Bound(NamedTuple):
-    """Axis sizes by dimension, rows, sizes along the padded dimensions, and those in which requests that share a run
-    agree. `alone`: it is beyond the buckets.
+    """Axis sizes by dimension, rows, bytes of the inputs, sizes along the padded dimensions, and those in which
+    requests that share a run agree. `alone`: it is beyond the buckets.
     """
 
     sizes: dict[str, int]
     rows: int
+    bytes: int
     padded: tuple[int, ...]
     apart: tuple[int, ...]
     alone: bool
@@ -70,7 +72,7 @@ class Intake:
 
     def request(self, given: Given) -> Request:
         """A checked request. Raises InvalidRequestError: what is wrong, in which input, and what is allowed."""
-        if len(given.inputs) != len(self._inputs) or not self._names.issuperset(given.inputs):
+        if given.inputs.keys() != self._names:
             raise self._misnamed(given.inputs)
         inputs = tuple([self._tensor(at, given.inputs[name]) for at, name in enumerate(self._inputs)])
         bound = self._bind(tuple([tensor.shape for tensor in inputs]))
@@ -78,7 +80,7 @@ class Intake:
             inputs,
             bound.sizes,
             bound.rows,
-            sum([tensor.nbytes for tensor in inputs]),
+            bound.bytes,
             self._all if given.outputs is None else self._wanted(given.outputs),
             bound.padded,
             None if bound.alone else self._layout.group_of(bound.apart, inputs),
@@ -149,7 +151,9 @@ class Intake:
         if self._layout.batch is not None:
             sizes[self._layout.batch] = rows
         layout = self._layout
-        return _Bound(sizes, layout.rows(sizes), layout.padded_sizes(sizes), layout.apart(sizes), alone)
+        each = zip(shapes, self._dtypes, strict=True)
+        size = sum(prod(shape) * dtype.itemsize for shape, dtype in each)
+        return _Bound(sizes, layout.rows(sizes), size, layout.padded_sizes(sizes), layout.apart(sizes), alone)
 
     def _admission(self, sizes: dict[str, int]) -> str | bool:
         """Why a run of these sizes is refused; or whether it is beyond the buckets."""

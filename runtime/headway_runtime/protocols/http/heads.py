@@ -1,7 +1,8 @@
 """What the head of an inference request says about reading, running and answering it. Pure."""
 
-from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple
 
 from headway_api.names import PRIORITY_HEADER, TIMEOUT_HEADER
 from headway_api.units import parse_duration
@@ -19,6 +20,11 @@ _BINARY = BINARY_HEADER.encode()
 _READ = frozenset({b"content-length", b"content-encoding", b"accept-encoding", b"expect", _TIMEOUT, _PRIORITY, _BINARY})
 _PRIORITIES = {priority.name.lower(): priority for priority in Priority}
 
+_KNOWN = 256
+"""Heads that are remembered, at most 64 KiB of each: clients say the same over and over, apart from what is not read
+here (an `x-request-id`), and lengths of small bodies are soon all known.
+"""
+
 
 class Coding(Enum):
     """How a body is compressed, in both directions."""
@@ -30,8 +36,7 @@ class Coding(Enum):
 _CODINGS = {b"gzip": Coding.GZIP, b"x-gzip": Coding.GZIP, b"deflate": Coding.DEFLATE}
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """`wait` in seconds; `length` and `json_length` in bytes; None: not said. `expects`: the client waits to be told to
     send its body.
     """
@@ -47,9 +52,12 @@ class Head:
 
 def read_head(headers: Headers) -> Head:
     """Names are in lower case. Raises InvalidRequestError, UnsupportedEncodingError."""
-    found = {name: value for name, value in headers if name in _READ}
-    if not found:
-        return Head()
+    return _head(tuple([header for header in headers if header[0] in _READ]))
+
+
+@lru_cache(_KNOWN)
+def _head(headers: tuple[tuple[bytes, bytes], ...]) -> Head:
+    found = dict(headers)
     return Head(
         _wait(found.get(_TIMEOUT)),
         _number(found.get(b"content-length"), "content-length"),
