@@ -21,6 +21,8 @@ _BINARY = f"content-type: application/octet-stream\r\n{BINARY_HEADER}: %d\r\n".e
 _CODED = b"content-encoding: %b\r\nvary: accept-encoding\r\n"
 _CLOSE = b"connection: close\r\n"
 _HIT = f"{CACHE_HEADER}: hit\r\n".encode()
+_EVENTS = b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
+_CHUNKED = b"transfer-encoding: chunked\r\n"
 _FACTS = f"{QUEUE_HEADER}: %.3f\r\n{BATCH_HEADER}: %d\r\ncontent-length: %d\r\n".encode()
 
 
@@ -51,6 +53,14 @@ class Answers:
             self._refresh(state)
         lines = [_STATUS[status], self._common, _JSON, b"content-length: %d\r\n" % length, *map(_line, extra)]
         return b"".join([*lines, _CLOSE if closes else b"", b"\r\n"])
+
+    def events(self, state: ServerState, *, chunked: bool, closes: bool) -> bytes:
+        """The head of a stream of events, which nobody on the way shall keep; not `chunked`, it ends with its
+        connection.
+        """
+        if state.default_headers is not self._defaults:
+            self._refresh(state)
+        return b"".join((self._good, _EVENTS, _CHUNKED if chunked else b"", _CLOSE if closes else b"", b"\r\n"))
 
     def _refresh(self, state: ServerState) -> None:
         self._defaults = state.default_headers

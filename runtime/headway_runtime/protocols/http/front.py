@@ -9,8 +9,11 @@ from headway_runtime.pod import Pod
 from headway_runtime.protocols import oip, tensors
 from headway_runtime.protocols.http.answers import Answers
 from headway_runtime.protocols.http.asgi import Headers
-from headway_runtime.protocols.http.routes import Routes
+from headway_runtime.protocols.http.routes import GENERATE, Routes
+from headway_runtime.protocols.openai.errors import not_served
+from headway_runtime.protocols.openai.prompts import PromptRoom
 from headway_runtime.served import Served
+from headway_runtime.serving.generate import GenerateService
 from headway_runtime.serving.service import Service
 
 WORKERS = 2  # threads that read large bodies
@@ -24,6 +27,8 @@ class Front:
         model, revision = pod.config.model, pod.config.revision
         self.pod = pod
         self.service = Service(pod)
+        self.generation = GenerateService(pod)
+        self.prompts = PromptRoom()
         self.routes = Routes(model, revision)
         self.answers = Answers(revision)
         self.identity = oip.identify(model, revision)
@@ -82,4 +87,6 @@ class Front:
 
     def refused_method(self, method: str, path: str, allowed: str) -> tuple[int, bytes, Headers]:
         """405, and what to use."""
-        return 405, oip.error_body(f"{method} {path[:200]}: use {allowed}"), [(b"allow", allowed.encode())]
+        message = f"{method} {path[:200]}: use {allowed}"
+        body = orjson.dumps(not_served(message)) if path in GENERATE else oip.error_body(message)
+        return 405, body, [(b"allow", allowed.encode())]

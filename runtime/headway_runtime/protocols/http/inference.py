@@ -20,8 +20,8 @@ class Inference(Posted):
 
     __slots__ = ("_question",)
 
-    def __init__(self, wire: Wire, front: Front, head: Head, keep_alive: bool, refusal: RequestError | None) -> None:
-        super().__init__(wire, front, head, keep_alive, refusal)
+    def __init__(self, wire: Wire, front: Front, head: Head, refusal: RequestError | None, keep_alive: bool) -> None:
+        super().__init__(wire, front, head, refusal, keep_alive)
         self._question: oip.Question | None = None
 
     def error_document(self, error: RequestError) -> bytes:

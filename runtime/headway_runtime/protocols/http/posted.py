@@ -1,13 +1,12 @@
 """One POST on a connection: its body as it comes, its deadline, its refusal. No task, no future.
 
-head ─► start ─► feed … complete ─► call (of who answers: `inference`, `openai.answering`) ─► answer
+head ─► start ─► feed … complete ─► call, of who answers (`inference`, `openai.answering`)
           └─ refused: answered at once; a body that still comes is thrown away
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import TypeVar
 
 from headway_runtime.errors import MalformedError, RequestError, SlowBodyError, TooLargeError
@@ -34,8 +33,8 @@ class Posted(Turn):
         wire: Wire,
         front: Front,
         head: Head,
-        keep_alive: bool,
         refusal: RequestError | None,
+        keep_alive: bool,
     ) -> None:
         super().__init__(keep_alive)
         self._began = front.service.begin()  # the request's own deadline counts from here
@@ -141,8 +140,12 @@ class Posted(Turn):
         """Whether nobody waits for the answer any more. Asked from the engine's thread too."""
         return self.disconnected or (self._wire.half_closed and self._wire.hung_up())
 
-    def elsewhere(self, work: Callable[[], T], then: Callable[[T], None], executor: Executor | None = None) -> None:
+    def elsewhere(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Do in a thread what would keep other requests waiting."""
+        self.after(self._wire.loop.run_in_executor(self._front.workers, work), then)
+
+    def after(self, future: asyncio.Future[T], then: Callable[[T], None]) -> None:
+        """Go on with what a thread has found, if anybody still waits for it."""
 
         def done(future: asyncio.Future[T]) -> None:
             error = future.exception()
@@ -155,7 +158,7 @@ class Posted(Turn):
             else:
                 then(future.result())
 
-        self._wire.loop.run_in_executor(executor or self._front.workers, work).add_done_callback(done)
+        future.add_done_callback(done)
 
     def fail(self, error: RequestError) -> None:
         """Answer with an error."""

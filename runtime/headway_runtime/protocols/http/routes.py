@@ -10,11 +10,15 @@ class Route(Enum):
     """What a hot request asks for."""
 
     INFER = auto()
+    GENERATE = auto()  # text, as OpenAI's clients ask for it
     READY = auto()
     LIVE = auto()
     UNKNOWN_MODEL = auto()  # inference, with a model or a version that this pod does not serve
-    NOT_POST = auto()  # inference, with a method that it does not have
+    NOT_POST = auto()  # inference or text, with a method that it does not have
     NOT_GET = auto()  # health, likewise
+
+
+GENERATE = frozenset({"/v1/completions", "/v1/chat/completions"})
 
 
 class Routes:
@@ -36,6 +40,8 @@ class Routes:
             if method != b"POST":
                 return Route.NOT_POST
             return Route.INFER if path in self._infer else Route.UNKNOWN_MODEL
+        if path in GENERATE:
+            return Route.GENERATE if method == b"POST" else Route.NOT_POST
         found = self._health.get(path)
         return found if found is None or method in (b"GET", b"HEAD") else Route.NOT_GET
 

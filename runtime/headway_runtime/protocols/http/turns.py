@@ -30,6 +30,11 @@ class Wire(Protocol):
     def put(self, turn: "Turn", *parts: bytes) -> None:
         """Write an answer, which is complete, and go on with what comes after it, or close."""
 
+    def add(self, part: bytes) -> int:
+        """Write a part of an answer, which is not complete; returns the bytes that its client has not read yet, beside
+        those that the system holds.
+        """
+
     def drop(self) -> None:
         """Close: nobody is there."""
 
@@ -44,7 +49,7 @@ class _NoEvent:
 class Turn:
     """Has what uvicorn's protocol uses of its own RequestResponseCycle, in whose place it stands."""
 
-    __slots__ = ("disconnected", "keep_alive", "received", "response_complete")
+    __slots__ = ("disconnected", "keep_alive", "received", "response_complete", "response_started")
     message_event = _NoEvent()
 
     def __init__(self, keep_alive: bool) -> None:
@@ -52,6 +57,7 @@ class Turn:
         self.disconnected = False
         self.received = False  # in full
         self.response_complete = False
+        self.response_started = False  # a part of the answer is written
 
     def queued(self) -> None:
         """Others of the same connection come first."""
@@ -73,6 +79,9 @@ class Turn:
     def malformed(self) -> None:
         """The stream is not HTTP, in this request's body."""
         self.keep_alive = False
+
+    def half_closed(self) -> None:
+        """The client has sent its last byte: it reads on, or has left."""
 
     def lost(self) -> None:
         """The connection is gone."""

@@ -19,6 +19,14 @@ class ParameterError(InvalidRequestError):
         self.code = code
 
 
+class SlowReaderError(RequestError):
+    """Too much of a stream waits to be read by its client."""
+
+    status = 408
+    kind = "slow_reader"
+    closes = True
+
+
 def error_of(error: RequestError) -> dict[str, Any]:
     """The document; it is the body of an answer, or an event of a stream."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
