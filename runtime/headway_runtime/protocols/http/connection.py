@@ -23,14 +23,12 @@ from headway_api.names import CHECK_HEADER
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from headway_runtime.errors import RequestError
-from headway_runtime.protocols.http.asgi import Headers
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.heads import Head, read_head, refused_head
 from headway_runtime.protocols.http.inference import Inference
 from headway_runtime.protocols.http.routes import Route, path_of
 from headway_runtime.protocols.http.turns import Prompt, Short, Turn
 from headway_runtime.protocols.oip import error_body
-from headway_runtime.protocols.openai.answering import Answering
 
 MAX_HEAD = 64 * 2**10
 """Bytes of a request line and its headers (Envoy admits 60 KiB). uvicorn with httptools has no bound of its own."""
@@ -47,6 +45,7 @@ LOOK_SECONDS = 20.0
 _OF_UPGRADES = frozenset({b"upgrade", b"connection", b"http2-settings"})
 _CHECK = CHECK_HEADER.encode()
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_NOT_HTTP = "Invalid HTTP request received."
 
 
 class Connection(HttpToolsProtocol):
@@ -69,7 +68,6 @@ class Connection(HttpToolsProtocol):
         self._deaf = False  # what still comes is thrown away
         self._unheard = 0  # bytes of it
         self._malformed: str | None = None  # what is answered after everything before it
-        self._same: tuple[Headers, Head] | None = None  # the latest head: most clients repeat theirs
         self._fd = -1
         self._since = 0.0  # loop.time() of the first byte of a head, or of the last answer
         self._looking: asyncio.TimerHandle | None = None
@@ -129,7 +127,12 @@ class Connection(HttpToolsProtocol):
                 self.transport.abort()
             return
         self._begun = False
-        self._parse(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._feed_without(upgrade, data)
+        except httptools.HttpParserError:
+            self.send_400_response(_NOT_HTTP)
         if self._open is not None:
             self._open.settle()
         elif self._head_bytes is not None and not self._begun and not self.transport.is_closing():
@@ -137,15 +140,16 @@ class Connection(HttpToolsProtocol):
             if self._head_bytes > MAX_HEAD:
                 self.send_400_response(f"The head of the request has more than {MAX_HEAD} bytes.")
 
-    def _parse(self, data: bytes) -> None:
-        while data:
+    def _feed_without(self, upgrade: httptools.HttpParserUpgrade, data: bytes) -> None:
+        """Go on after a head that asks for another protocol."""
+        while data := self._without_upgrade(data[upgrade.args[0] :]):
             try:
                 self.parser.feed_data(data)
                 return
-            except httptools.HttpParserUpgrade as upgrade:
-                data = self._without_upgrade(data[upgrade.args[0] :])
+            except httptools.HttpParserUpgrade as another:
+                upgrade = another
             except httptools.HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
+                self.send_400_response(_NOT_HTTP)
                 return
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
@@ -165,13 +169,8 @@ class Connection(HttpToolsProtocol):
             return None
         self.half_closed = True
         self._fd = self.transport.get_extra_info("socket").fileno()
-        turn = self._active
-        if self.parser.get_http_version() != "1.0" and not (
-            turn is not None and self._busy() and turn.response_started
-        ):
+        if self.parser.get_http_version() != "1.0":
             self.transport.write(_CONTINUE)
-        if isinstance(turn, Turn):
-            turn.half_closed()
         return True
 
     def hung_up(self) -> bool:
@@ -282,13 +281,6 @@ class Connection(HttpToolsProtocol):
             self._close(turn.received and not self.pipeline)
         self.on_response_complete()
 
-    def add(self, part: bytes) -> int:
-        """Write a part of an answer, which is not complete; returns the bytes that its client has not read yet, beside
-        those that the system holds.
-        """
-        self.transport.write(part)
-        return self.transport.get_write_buffer_size()
-
     def drop(self) -> None:
         """Close: nobody is there."""
         self._deaf = True
@@ -303,7 +295,8 @@ class Connection(HttpToolsProtocol):
         """An answer was written."""
         self.server_state.total_requests += 1
         self._since = self.loop.time()
-        self._advance()
+        if self.pipeline or self.flow.read_paused or self.half_closed or self._malformed is not None:
+            self._advance()  # else there is nothing to begin, to resume or to end
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if self.pipeline or self.flow.write_paused or self._busy():
@@ -427,9 +420,6 @@ class Connection(HttpToolsProtocol):
     def _turn(self, route: Route, keep_alive: bool) -> Turn:
         assert self._front is not None
         front = self._front
-        if route is Route.GENERATE:
-            chunked = self.parser.get_http_version() != "1.0"
-            return Answering(self, front, *self._read_head(None), keep_alive, path_of(self.url), chunked=chunked)
         if route is Route.INFER:
             return self._inference(front, keep_alive, None)
         if route is Route.UNKNOWN_MODEL:
@@ -453,16 +443,8 @@ class Connection(HttpToolsProtocol):
         )
 
     def _inference(self, front: Front, keep_alive: bool, refusal: RequestError | None) -> Inference:
-        return Inference(self, front, *self._read_head(refusal), keep_alive)
-
-    def _read_head(self, refusal: RequestError | None) -> tuple[Head, RequestError | None]:
-        """The head of a request, and why it is refused, if it is."""
-        if refusal is None and self._same is not None and self._same[0] == self.headers:
-            return self._same[1], None
         try:
             head = refused_head(self.headers) if refusal is not None else read_head(self.headers)
         except RequestError as error:
             head, refusal = refused_head(self.headers), error
-        if refusal is None:
-            self._same = self.headers, head
-        return head, refusal
+        return Inference(self, front, head, keep_alive, refusal)
