@@ -29,6 +29,7 @@ from headway_runtime.protocols.http.inference import Inference
 from headway_runtime.protocols.http.routes import Route, path_of
 from headway_runtime.protocols.http.turns import Prompt, Short, Turn
 from headway_runtime.protocols.oip import error_body
+from headway_runtime.protocols.openai.answering import Answering
 
 MAX_HEAD = 64 * 2**10
 """Bytes of a request line and its headers (Envoy admits 60 KiB). uvicorn with httptools has no bound of its own."""
@@ -169,8 +170,13 @@ class Connection(HttpToolsProtocol):
             return None
         self.half_closed = True
         self._fd = self.transport.get_extra_info("socket").fileno()
-        if self.parser.get_http_version() != "1.0":
+        turn = self._active
+        if self.parser.get_http_version() != "1.0" and not (
+            turn is not None and self._busy() and turn.response_started
+        ):
             self.transport.write(_CONTINUE)
+        if isinstance(turn, Turn):
+            turn.half_closed()
         return True
 
     def hung_up(self) -> bool:
@@ -280,6 +286,13 @@ class Connection(HttpToolsProtocol):
         if not turn.keep_alive:
             self._close(turn.received and not self.pipeline)
         self.on_response_complete()
+
+    def add(self, part: bytes) -> int:
+        """Write a part of an answer, which is not complete; returns the bytes that its client has not read yet, beside
+        those that the system holds.
+        """
+        self.transport.write(part)
+        return self.transport.get_write_buffer_size()
 
     def drop(self) -> None:
         """Close: nobody is there."""
@@ -420,6 +433,9 @@ class Connection(HttpToolsProtocol):
     def _turn(self, route: Route, keep_alive: bool) -> Turn:
         assert self._front is not None
         front = self._front
+        if route is Route.GENERATE:
+            chunked = self.parser.get_http_version() != "1.0"
+            return Answering(self, front, *self._read_head(None), keep_alive, path_of(self.url), chunked=chunked)
         if route is Route.INFER:
             return self._inference(front, keep_alive, None)
         if route is Route.UNKNOWN_MODEL:
@@ -443,8 +459,12 @@ class Connection(HttpToolsProtocol):
         )
 
     def _inference(self, front: Front, keep_alive: bool, refusal: RequestError | None) -> Inference:
+        return Inference(self, front, *self._read_head(refusal), keep_alive)
+
+    def _read_head(self, refusal: RequestError | None) -> tuple[Head, RequestError | None]:
+        """The head of a request, and why it is refused, if it is."""
         try:
             head = refused_head(self.headers) if refusal is not None else read_head(self.headers)
         except RequestError as error:
             head, refusal = refused_head(self.headers), error
-        return Inference(self, front, head, keep_alive, refusal)
+        return head, refusal
