@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 from headway_api.podconfig import ColdConfig
-from headway_api.types import Precision
+from headway_api.types import DeviceKind, Precision
 
-from headway_runtime import generation_knobs
+from headway_runtime import generation_knobs, memory
 from headway_runtime.errors import FatalError
 from headway_runtime.generation import gate, opened
 from headway_runtime.generation.delivery import Deliver, Delivery, StepRecord
@@ -52,8 +52,12 @@ def load_generator(pod: Pod, directory: Path, name: str, deliver: Deliver, hand:
 
 def _open(config: ColdConfig, directory: Path, name: str) -> Opened:
     tokenizer = open_library(directory / repack.TOKENIZER)
+    on_host = config.device.kind is DeviceKind.CPU
+    room = memory.host_room() if on_host else memory.device_room()
+    if on_host:
+        log("allocations_bounded", bytes=memory.bound_allocations(room), of=room.whose)
     try:
-        return opened.open_decoders(config, opened.read(config, directory, name), tokenizer)
+        return opened.open_decoders(config, opened.read(config, directory, name), tokenizer, room=room)
     except ProgramError as error:
         raise FatalError(error.reason, error.message, condition=error.condition, field=error.field) from error
     except FatalError:

@@ -101,18 +101,15 @@ def read(config: ColdConfig, directory: Path, name: str | None) -> Files:
     return Files(decoder, None if draft is None else read_decoder(directory, draft))
 
 
-def open_decoders(config: ColdConfig, files: Files, tokenizer: Tokenizer) -> Opened:
-    """Measure, share the memory out, and load.
+def open_decoders(config: ColdConfig, files: Files, tokenizer: Tokenizer, *, room: Room) -> Opened:
+    """Measure, share the memory out (`room` is all that there is), and load.
 
     Raises ProgramError for a program that breaks its word, FatalError `WillNotFit`.
     """
     asked = config.generation
     on_host = config.device.kind is DeviceKind.CPU
     device = "cpu" if on_host else "cuda"
-    room = memory.host_room() if on_host else memory.device_room()
     need, line, budget = _share(config, files, room)
-    if on_host:
-        log("allocations_bounded", bytes=memory.bound_allocations(room), of=room.whose)
     log(
         "memory_shared",
         weights=need.weights,
