@@ -12,6 +12,8 @@ from headway_runtime.prepare.decoder import BLOCK_TOKENS
 
 OVERTAKERS = 4
 LOOKED_AT = 16  # of those that wait, in one step
+MOST_HEADROOM = 16.0  # blocks
+FALL = 1 / 64  # blocks in a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,32 @@ def contender(sequence: Sequence, computed: int) -> Contender:
     return Contender(sequence, len(sequence.tokens) - computed, computed // BLOCK_TOKENS)
 
 
+class Headroom:
+    """`blocks` that each running sequence should have to grow by before one more begins.
+
+    How long answers become nobody knows. Too little room, and the last ones are preempted, and run again what they had;
+    too much, and the pool stands half empty. So it doubles when somebody was preempted, and falls slowly while nobody
+    is (as SGLang's ratio of new tokens does).
+    """
+
+    def __init__(self) -> None:
+        self._blocks = 1.0
+
+    @property
+    def blocks(self) -> int:
+        """For each sequence; one more for who was preempted before."""
+        return int(self._blocks)
+
+    def learn(self, preempted: int) -> None:
+        """A step was planned, for which so many gave up their blocks."""
+        if preempted:
+            self._blocks = min(MOST_HEADROOM, 2 * self._blocks)
+        else:
+            self._blocks = max(1.0, self._blocks - FALL)
+
+
 def beginners(
-    pool: BlockPool, line: WaitingLine, running: Many[Sequence], settings: Settings
+    pool: BlockPool, line: WaitingLine, running: Many[Sequence], settings: Settings, *, headroom: int
 ) -> tuple[list[Contender], Sequence | None]:
     """Who may begin, the first in line first; and the first for which there is no room, if it may be overtaken."""
     slots = min(settings.max_sequences, max(1, settings.step_tokens * 7 // 8)) - len(running)
@@ -45,7 +71,7 @@ def beginners(
         blocks = holdings.found(pool, sequence)
         need = blocks_for(len(sequence.tokens)) - sum([pool.uses(block) > 0 for block in blocks])
         beside = len(running) + len(chosen)
-        if beside and free < need + (beside + 1) * (2 if sequence.preempted else 1):
+        if beside and free < need + (beside + 1) * (headroom + sequence.preempted):
             held = held or sequence
             if held.overtaken >= OVERTAKERS:
                 break

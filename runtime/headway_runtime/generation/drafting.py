@@ -68,7 +68,7 @@ class DraftProgram:
     def _propose(self, pairs: list[tuple[Work, Answer]]) -> None:
         for work, answer in pairs:
             answer.drafted = work.start if work.begins else min(answer.drafted, work.start)
-        behind = [pair for pair in pairs if pair[0].room or _lacking(*pair) >= BLOCK_TOKENS or not pair[0].samples]
+        behind = [pair for pair in pairs if pair[0].room or not pair[0].samples or _fills_a_block(*pair)]
         if not behind:
             return
         drafts: dict[int, Tokens] = {}
@@ -94,6 +94,11 @@ class DraftProgram:
 def _lacking(work: Work, answer: Answer) -> int:
     """Tokens that the decoder will have run after this step, and the draft program has not."""
     return work.start + work.count - answer.drafted
+
+
+def _fills_a_block(work: Work, answer: Answer) -> bool:
+    """Whether the decoder fills a block that the draft program has not: others may find it after this step."""
+    return (work.start + work.count) // BLOCK_TOKENS > answer.drafted // BLOCK_TOKENS
 
 
 def _row(work: Work, drafts: Tokens) -> Part:

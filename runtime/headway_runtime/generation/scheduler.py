@@ -7,10 +7,10 @@ holds rows of many sequences (iteration-level scheduling: Orca, OSDI 2022), in b
 1. Every answer that goes on gets one row. What `step_tokens` leaves goes to prompts, in chunks: those that run, and
    those that begin; `shares` says how much each gets. No more sequences run than seven eighths of `step_tokens`, so
    that something is left for prompts.
-2. Who begins is the first in line. It must fit with all its tokens, beside what prompts that run will still need and a
-   block for each running sequence to grow by; two if it was preempted before, for who comes back too early is preempted
-   again. Where it does not fit, at most OVERTAKERS smaller ones go before it: so a large one does not hold up a pool
-   that is half empty, and does not wait for ever either.
+2. Who begins is the first in line. It must fit with all its tokens, beside what prompts that run will still need and
+   some headroom for each running sequence to grow by, which becomes larger when that was not enough. Where it does not
+   fit, at most OVERTAKERS smaller ones go before it: so a large one does not hold up a pool that is half empty, and
+   does not wait for ever either.
 3. A prompt that begins like one that runs waits for that one's blocks instead of computing them a second time. So do
    the other answers to one prompt: they share its full blocks, and get a copy of the last one.
 4. Blocks are given from the first in line to the last. Where they run out, the last gives up its own: it goes back to
@@ -27,7 +27,7 @@ those only that arrived less than the levels' difference times LEVEL_SECONDS ear
 from bisect import bisect_left, insort
 
 from headway_runtime.generation import admission, holdings
-from headway_runtime.generation.admission import OVERTAKERS, Contender
+from headway_runtime.generation.admission import OVERTAKERS, Contender, Headroom
 from headway_runtime.generation.blocks import BlockPool
 from headway_runtime.generation.line import Refusal, WaitingLine
 from headway_runtime.generation.sequence import Request, Sequence, State, blocks_for
@@ -54,6 +54,7 @@ class Scheduler:
         self._numbers = 0
         self._earliest = _NEVER  # never later than the first request is given up
         self._preempted = 0  # in this plan
+        self._headroom = Headroom()
 
     @property
     def longest(self) -> int:
@@ -104,7 +105,7 @@ class Scheduler:
         sequence.computed = min(work.start + work.count + accepted, len(sequence.tokens))
         holdings.seal(self.pool, sequence)
         if self.settings.drafts and work.samples:
-            learn(sequence, len(work.drafts), accepted, self.settings.drafts)
+            learn(sequence, len(work.drafts), accepted)
 
     def follow(self, sequence: Sequence, tokens: Tokens) -> None:
         """The first token of a further answer to a prompt: it comes of the run of the prompt, and has yet to run."""
@@ -126,13 +127,16 @@ class Scheduler:
         beginners: list[Contender] = []
         held: Sequence | None = None
         if left and len(self.line):
-            beginners, held = admission.beginners(self.pool, self.line, self.running, self.settings)
+            beginners, held = admission.beginners(
+                self.pool, self.line, self.running, self.settings, headroom=self._headroom.blocks
+            )
         given = _given(left, prompts, beginners, max(LOGITS, self.settings.max_sequences) - answers)
         works = self._go_on(given)
         begun: list[Request] = []
         copies: list[tuple[int, int]] = []
         if not self._preempted:
             works += self._begin(beginners, held, given, begun, copies)
+        self._headroom.learn(self._preempted)
         self._speculate(works)
         return Step(tuple(works), tuple(copies), tuple(begun), self._preempted)
 

@@ -76,6 +76,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "acceptance",
         "blocks",
         "computed",
         "finish",
@@ -85,10 +86,10 @@ class Sequence:
         "limit",
         "order",
         "overtaken",
-        "pace",
         "preempted",
         "prompt",
         "request",
+        "rested",
         "sealed",
         "state",
         "tokens",
@@ -110,7 +111,8 @@ class Sequence:
         self.state = State.WAITING
         self.preempted = False  # it has run before, and must run again what it had
         self.overtaken = 0  # by how many that were behind it, because it did not fit
-        self.pace = 1.0  # drafts that are worth their while: see `speculation`
+        self.acceptance = 0.7  # of drafts, lately: see `speculation`
+        self.rested = 0  # steps since there were any
         self.finish: FinishReason | None = None
 
     @property

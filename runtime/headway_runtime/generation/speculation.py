@@ -1,35 +1,38 @@
 """How many tokens to propose, and prompt lookup, which proposes them without a model. Pure.
 
-A draft that is accepted saves a run of the program; one that is refused costs a row of one. So each answer proposes as
-many as were worth it lately: all accepted, twice as many; else one more than were accepted; after several failures,
-one only now and then, to see whether it goes better.
+A draft that is accepted saves a run of the program; one that is refused costs a row of one. Drafts count up to the first
+that is refused, so the k-th is worth a row when all k are accepted with a chance of at least WORTH, by what came of
+those of the same answer lately. Where not even the first is, one is tried now and then, to see whether it goes better.
 """
 
 from array import array
+from math import log
 
 from headway_runtime.generation.sequence import Sequence
 from headway_runtime.generation.values import Tokens
 
-SELDOM = 1 / 8
+WORTH = 0.3
+REST = 8  # steps between two tries that are not expected to go well
+WEIGHT = 0.1  # of the latest draft
 _LENGTHS = (4, 3, 2)  # of what is looked up; the longest that is found counts
 
 
 def grant(sequence: Sequence, most: int) -> int:
     """Drafts that may be proposed now."""
-    return min(most, int(sequence.pace))
+    chance = sequence.acceptance
+    if chance < WORTH:
+        return int(sequence.rested >= REST)
+    return min(most, int(log(WORTH) / log(min(chance, 0.99))))
 
 
-def learn(sequence: Sequence, drafted: int, accepted: int, most: int) -> None:
-    """What came of it: so many were proposed in a step, and so many accepted."""
+def learn(sequence: Sequence, drafted: int, accepted: int) -> None:
+    """So many were proposed in a step, and so many of them accepted."""
     if not drafted:
-        if sequence.pace < 1:
-            sequence.pace += SELDOM
-    elif accepted == drafted:
-        sequence.pace = min(float(most), max(2.0, 2 * sequence.pace))
-    elif accepted:
-        sequence.pace = min(float(most), accepted + 1.0)
-    else:
-        sequence.pace = sequence.pace / 2 if sequence.pace > 1 else SELDOM
+        sequence.rested += 1
+        return
+    sequence.rested = 0
+    counted = min(drafted, accepted + 1)
+    sequence.acceptance += (1 - (1 - WEIGHT) ** counted) * (accepted / counted - sequence.acceptance)
 
 
 class PromptLookup:
