@@ -1,15 +1,17 @@
 """The dashboard in the chart: what each panel asks, asked of a real Prometheus that scrapes a real pod."""
 
+import contextlib
 import itertools
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from onenode.layout import cache
 
+from tests import decoders
 from tests.charts.chart import only, render
 from tests.charts.prometheus import NoPrometheusError, Prometheus, program, prometheus
 from tests.unit.pod_process import MODEL, REVISION, PodProcess, pod, question
@@ -20,6 +22,7 @@ LABELS = {"namespace": "prod", "headway_dev_model": MODEL, "headway_dev_revision
 VARIABLES = {"$namespace": ".*", "$model": MODEL, "$__rate_interval": "1m"}
 BATCHING = {"shapeBuckets": {"batch": [1, 4], "sequence": [4, 8]}, "dimensions": {"sequence": "ids.1"}}
 EMPTY = {"GPU memory"}  # there is none here
+TEXT = "Text generation"  # the row of what only decoders have
 
 
 @pytest.fixture(scope="module")
@@ -33,26 +36,57 @@ def dashboard(helm_program: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Prometheus, while a pod answers requests of two lengths, some of them wrong, with a response cache."""
-    try:
-        binary = program(cache())
-    except NoPrometheusError as error:
-        pytest.skip(f"no Prometheus: {error}")
     folder = tmp_path_factory.mktemp("dashboard")
     model = prepare(export(Encoder, folder / "model.pt2"), folder / "model")
     with pod(folder, model, batching=BATCHING) as served:
         served.wait_for_phase()
         served.apply_knobs({"maxWait": "5ms", "cacheBytes": "1Mi"})
-        ended = threading.Event()
-        traffic = [threading.Thread(target=ask, args=(served, ended)) for _ in range(2)]
+        with watched(folder, served, ask) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def text_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Prometheus, while a pod writes texts, several with the same beginning, and guesses by looking back."""
+    folder = tmp_path_factory.mktemp("dashboard-text")
+    model = prepare(decoders.tiny(folder), folder / "model")
+    generation = {"speculation": {"method": "PromptLookup"}, "maxLength": 256, "cacheBytes": "8Mi"}
+    with pod(folder, model, generation=generation) as served:
+        served.wait_for_phase()
+        with watched(folder, served, ask_for_text) as running:
+            yield running
+
+
+@contextlib.contextmanager
+def watched(
+    folder: Path, served: PodProcess, asking: Callable[[PodProcess, threading.Event], None]
+) -> Iterator[Prometheus]:
+    """Prometheus that scrapes the pod, while two clients ask."""
+    try:
+        binary = program(cache())
+    except NoPrometheusError as error:
+        pytest.skip(f"no Prometheus: {error}")
+    ended = threading.Event()
+    traffic = [threading.Thread(target=asking, args=(served, ended)) for _ in range(2)]
+    for each in traffic:
+        each.start()
+    try:
+        with prometheus(binary, folder, f"127.0.0.1:{served.admin_port}", LABELS) as running:
+            yield running
+    finally:
+        ended.set()
         for each in traffic:
-            each.start()
-        try:
-            with prometheus(binary, folder, f"127.0.0.1:{served.admin_port}", LABELS) as running:
-                yield running
-        finally:
-            ended.set()
-            for each in traffic:
-                each.join()
+            each.join()
+
+
+def ask_for_text(served: PodProcess, ended: threading.Event) -> None:
+    beginning = "one two three four five six seven eight nine ten " * 3
+    for number in itertools.count():
+        body = {"model": MODEL, "prompt": f"{beginning}{number}", "max_tokens": 12, "temperature": 0}
+        answer = served.client.post(f"{served.url}/v1/completions", json=body)
+        assert answer.status_code == 200, answer.text
+        if ended.wait(0.02):
+            return
 
 
 def ask(served: PodProcess, ended: threading.Event) -> None:
@@ -68,9 +102,27 @@ def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
+def below(dashboard: dict[str, Any], row: str) -> list[dict[str, Any]]:
+    """The panels of a row."""
+    rows = [panel for panel in dashboard["panels"] if panel["type"] == "row"]
+    tops = [each["gridPos"]["y"] for each in rows] + [10**6]
+    at = [each["title"] for each in rows].index(row)
+    return [panel for panel in panels(dashboard) if tops[at] < panel["gridPos"]["y"] < tops[at + 1]]
+
+
 def test_every_panel_has_an_answer(dashboard: dict[str, Any], server: Prometheus) -> None:
+    text = below(dashboard, TEXT)
+    assert silent_among([panel for panel in panels(dashboard) if panel not in text], server) == EMPTY
+
+
+def test_every_panel_about_text_has_an_answer(dashboard: dict[str, Any], text_server: Prometheus) -> None:
+    assert silent_among(below(dashboard, TEXT), text_server) == set()
+
+
+def silent_among(asked: list[dict[str, Any]], server: Prometheus) -> set[str]:
+    """The titles of those panels to which Prometheus knows no answer."""
     silent = set()
-    for panel in panels(dashboard):
+    for panel in asked:
         for target in panel["targets"]:
             query = target["expr"]
             for variable, value in VARIABLES.items():
@@ -81,7 +133,7 @@ def test_every_panel_has_an_answer(dashboard: dict[str, Any], server: Prometheus
             for sample in found:
                 named = {word.strip("{}") for word in target["legendFormat"].split() if word.startswith("{{")}
                 assert named <= sample["metric"].keys(), f"{panel['title']}: its legend names labels that are not there"
-    assert silent == EMPTY
+    return silent
 
 
 def test_panels_lie_beside_each_other_and_say_what_they_show(dashboard: dict[str, Any]) -> None:
