@@ -18,7 +18,7 @@ from headway_runtime.native import assumptions, compiler, lowering, package, siz
 from headway_runtime.native.compiler import Target
 from headway_runtime.native.errors import CompileError
 from headway_runtime.native.trial import Tolerance, Trials
-from headway_runtime.prepare import repack
+from headway_runtime.prepare import decoding, repack
 from headway_runtime.prepare.container import strict_json
 from headway_runtime.prepare.isolate import inspect_isolated
 from headway_runtime.prepare.signatures.keys import PrivateKey
@@ -80,6 +80,8 @@ def build(
         prepared.mkdir()
         tell("inspecting")
         inspection = inspect_isolated(copy)
+        if text := [name for name, each in inspection.programs.items() if decoding.is_decoder(each.document)]:
+            raise CompileError(f"program {text[0]} generates text; a pod's own kernels run it, and nothing is compiled")
         repack.repack(inspection, copy, prepared)
         compiled: list[Compiled] = []
         manifest = package.Manifest(_torch_version(), chosen.name, features, file_digest(copy), {})
