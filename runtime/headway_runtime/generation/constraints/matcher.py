@@ -1,5 +1,6 @@
 """Where an answer is in its grammar."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -8,18 +9,26 @@ import numpy.typing as npt
 from llguidance import LLMatcher
 
 from headway_runtime.errors import InvalidRequestError
+from headway_runtime.generation.constraints.compiling import why
 
 _ADDED = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little") == 1, 0, -np.inf)
 _ADDED = _ADDED.astype(np.float32)
 """[256, 8]: what is added to the logits of eight tokens, by a byte of the mask."""
 
 
+BEGINNING = 0.5  # seconds of processor time that an answer's masks may take, and
+EACH = 0.005  # for each token: what a plain grammar needs a tenth of
+
+
 class Matcher:
-    """One answer. `bits`, int32 [ceil(V / 32)], is where masks are computed; matchers of one thread may share it."""
+    """One answer, in the engine's thread. `bits`, int32 [ceil(V / 32)], is where masks are computed; all answers share
+    it.
+    """
 
     def __init__(self, compiled: LLMatcher, bits: npt.NDArray[np.int32]) -> None:
         self._matcher = compiled
         self._bits = bits
+        self._allowance = BEGINNING
 
     @property
     def ended(self) -> bool:
@@ -27,8 +36,12 @@ class Matcher:
         return bool(self._matcher.is_stopped())
 
     def mask(self, row: npt.NDArray[np.float32]) -> None:
-        """Set the logits of all tokens that may not come next to -inf. Raises InvalidRequestError: too complex."""
+        """Set the logits of all tokens that may not come next to -inf. Raises InvalidRequestError: too complex, or
+        what it takes of the engine's time is more than its share.
+        """
+        began = time.thread_time()
         self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
+        self._allowance = min(self._allowance + EACH - (time.thread_time() - began), BEGINNING)
         self._check()
         added = _ADDED[self._bits.view(np.uint8)].reshape(-1)
         row[: added.size] += added
@@ -53,5 +66,8 @@ class Matcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            why = str(self._matcher.get_error()).strip().splitlines()[0][:200]
-            raise InvalidRequestError(f"the constraint cannot be followed further: {why}")
+            raise InvalidRequestError(f"the constraint cannot be followed further: {why(self._matcher)}")
+        if self._allowance < 0:
+            raise InvalidRequestError(
+                f"the constraint cannot be followed further: it takes more than {EACH * 1000:g} ms for each token"
+            )

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLTokenizer
 from tokenizers import Tokenizer
 
 from headway_runtime.errors import InvalidRequestError, first_line
-from headway_runtime.generation.constraints.grammar import grammar
+from headway_runtime.generation.constraints.compiling import Compiler
 from headway_runtime.generation.constraints.matcher import Matcher
 from headway_runtime.generation.values import Constraint
 
@@ -47,11 +47,12 @@ class Constraints:
         self._read: LLTokenizer | None = None
         self._bits = np.zeros(-(-vocabulary // 32), np.int32)
         self._known: OrderedDict[Constraint, Prepared] = OrderedDict()
+        self._compiler = Compiler()
         self._lock = threading.Lock()
 
     def prepare(self, constraint: Constraint) -> Prepared:
         """The same, compiled. Takes a millisecond for most, a second at most; the first one reads the vocabulary, too
-        (0.5 s for 49,152 tokens). Raises InvalidRequestError.
+        (0.5 s for 49,152 tokens). Raises InvalidRequestError; QueueFullError: another's takes too long.
         """
         if isinstance(constraint, Prepared):
             return constraint
@@ -60,7 +61,9 @@ class Constraints:
                 self._known.move_to_end(constraint)
                 return known
             tokenizer = self._vocabulary_read()
-        prepared = Prepared(constraint.kind, constraint.text, self._compiled(constraint, tokenizer), self._bits)
+        prepared = Prepared(
+            constraint.kind, constraint.text, self._compiler.compiled(constraint, tokenizer), self._bits
+        )
         with self._lock:
             self._known[constraint] = prepared
             while len(self._known) > REMEMBERED:
@@ -69,11 +72,11 @@ class Constraints:
 
     def _vocabulary_read(self) -> LLTokenizer:
         if self._read is None:
-            self._read = LLTokenizer(self._tokenizer.to_str(), n_vocab=self._vocabulary, eos_token=self._end)
+            try:
+                self._read = LLTokenizer(self._tokenizer.to_str(), n_vocab=self._vocabulary, eos_token=self._end)
+            except ValueError as error:
+                said = first_line(error)
+                raise InvalidRequestError(
+                    f"this model's answers cannot be constrained: its tokenizer is of another kind ({said})"
+                ) from None
         return self._read
-
-    def _compiled(self, constraint: Constraint, tokenizer: LLTokenizer) -> LLMatcher:
-        compiled = LLMatcher(tokenizer, grammar(constraint), log_level=0, limits=LLParserLimits())
-        if compiled.is_error():
-            raise InvalidRequestError(f"the {constraint.kind} of the request: {first_line(compiled.get_error())}")
-        return compiled
