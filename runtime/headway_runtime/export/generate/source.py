@@ -17,14 +17,14 @@ FORM = "a folder with config.json, tokenizer.json and *.safetensors, a .gguf fil
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
+class Pretrained:
     """A model of transformers in eval mode, and its tokenizer."""
 
     model: Any
     tokenizer: Any
 
 
-def load(source: str, dtype: torch.dtype) -> Decoder:
+def load(source: str, dtype: torch.dtype) -> Pretrained:
     """Read a decoder; the weights of a folder or a GGUF file in `dtype`. Raises ExportError."""
     path = Path(source)
     with _quiet():
@@ -37,7 +37,7 @@ def load(source: str, dtype: torch.dtype) -> Decoder:
     raise ExportError(f"there is no {source}; write {FORM}")
 
 
-def _folder(path: Path, dtype: torch.dtype) -> Decoder:
+def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
     for name in _NEEDED:
         if not (path / name).is_file():
             raise ExportError(f"{path} has no {name}; what is exported is {FORM}")
@@ -58,10 +58,10 @@ def _folder(path: Path, dtype: torch.dtype) -> Decoder:
     lost = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
     if lost:
         raise ExportError(f"{path} lacks weights of the model: {', '.join(lost[:3])}")
-    return Decoder(model.eval(), tokenizer)
+    return Pretrained(model.eval(), tokenizer)
 
 
-def _gguf(path: Path, dtype: torch.dtype) -> Decoder:
+def _gguf(path: Path, dtype: torch.dtype) -> Pretrained:
     """What transformers reads of a GGUF file; quantised weights become what they stand for."""
     if not path.is_file():
         raise ExportError(f"there is no file {path}")
@@ -85,15 +85,15 @@ def _gguf(path: Path, dtype: torch.dtype) -> Decoder:
     lost = set(report.missing_keys) - set(model.all_tied_weights_keys)
     if lost:
         raise ExportError(f"{path} lacks weights of the model: {', '.join(sorted(lost)[:3])}")
-    return Decoder(model.eval(), tokenizer)
+    return Pretrained(model.eval(), tokenizer)
 
 
-def _code(target: str) -> Decoder:
+def _code(target: str) -> Pretrained:
     """What a function of the author returns: a model and its tokenizer."""
     found = sources.called(target)
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], torch.nn.Module):
         raise ExportError(f"{target} must return (model, tokenizer), both of transformers; see docs/generation.md")
-    return Decoder(*found)
+    return Pretrained(*found)
 
 
 @contextmanager
