@@ -2,7 +2,7 @@
 
     tiny(tmp_path, "llama")     two layers, made anew in a second
     smollm2(), gemma3()         made once for a machine, in ~/.cache/headway
-    reference("smollm2")        what transformers itself answers to many prompts
+    reference.reference("smollm2")    what transformers itself answers to sixty prompts
 
 Nothing is imported or made before it is asked for.
 """

