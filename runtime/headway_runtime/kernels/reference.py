@@ -60,3 +60,34 @@ def _seen(new: int, length: int, window: int, device: torch.device) -> torch.Ten
     key = torch.arange(length, device=device)
     seen = key <= position
     return seen & (key > position - window) if window else seen
+
+
+GROUP = 64  # numbers along K that share a scale
+
+
+def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """float32 [N, K] as int8 [N, groups, GROUP], within 127, filled up with zeros, and bfloat16 scales [N, groups]."""
+    grouped = _grouped(weight)
+    peaks = grouped.abs().amax(-1)
+    bits = (peaks / 127).view(torch.int32) + 0xFFFF  # up to the next bfloat16, so that no byte exceeds 127
+    scales = (bits & -0x10000).view(torch.float32)
+    factors = torch.where(peaks > 1e-30, 1 / scales, 0.0)
+    return (grouped * factors[..., None]).round().to(torch.int8), scales.bfloat16()
+
+
+def linear_int8(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """x float32 [.., K] times a quantised weight: x becomes int8, too, and only what is joined between groups is
+    rounded. A group that is not finite makes its row NaN.
+    """
+    grouped = _grouped(x)
+    peaks = grouped.abs().amax(-1)
+    factors = torch.where(peaks > 1e-30, 127 / peaks, 0.0)
+    whole = (grouped * factors[..., None]).round()
+    steps = torch.where(peaks.isfinite(), peaks / 127, torch.nan)
+    sums = torch.einsum("...gk,ngk->...gn", whole, weight.float())  # whole numbers, exact in float32
+    return torch.einsum("...gn,...g,ng->...n", sums, steps, scales.float())
+
+
+def _grouped(x: torch.Tensor) -> torch.Tensor:
+    """[.., K] as [.., groups, GROUP], filled up with zeros."""
+    return torch.nn.functional.pad(x, (0, -x.shape[-1] % GROUP)).unflatten(-1, (-1, GROUP))

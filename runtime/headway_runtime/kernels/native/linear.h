@@ -1,0 +1,63 @@
+// What the three products share: how the work is cut up, and how results leave.
+//
+// Weights lie in strips of COLUMNS outputs, the last one filled with zeros. A strip times some rows is computed into a
+// tile, from where the rows go to y.
+#pragma once
+#include "headway.h"
+#include "multiply.h"
+
+namespace {
+
+constexpr int64_t PIECE = 96;       // rows of a tile, at most
+constexpr double WORTH = 12000;     // nanoseconds below which waking a thread costs more than it brings
+constexpr double READ_BYTES = 20;   // of weights in a nanosecond
+constexpr double MULTIPLIED = 40;   // and products of float32
+
+INLINE int64_t strips_of(int64_t N) { return (N + COLUMNS - 1) / COLUMNS; }
+
+struct Tile {
+  float at[PIECE][COLUMNS];
+};
+
+INLINE void leave_tile(const Linear &of, const Tile &tile, int64_t strip, int64_t row, int64_t rows) {
+  int64_t column = strip * COLUMNS, width = of.N - column < COLUMNS ? of.N - column : COLUMNS;
+  float bias[COLUMNS] = {};
+  if (of.bias) __builtin_memcpy(bias, of.bias + column, width * sizeof(float));
+  for (int64_t r = 0; r < rows; r++) {
+    float *y = of.y + (row + r) * of.N + column;
+    if (width == COLUMNS)
+      for (int c = 0; c < COLUMNS; c += VL) store(y + c, load(tile.at[r] + c) + load(bias + c));
+    else
+      for (int64_t c = 0; c < width; c++) y[c] = tile.at[r][c] + bias[c];
+  }
+}
+
+// compute(strip, row, rows, tile) for all strips and pieces of rows. `bytes`: of a weight.
+template <typename F> void over_strips(const Linear &of, double bytes, const F &compute) {
+  int64_t strips = strips_of(of.N), pieces = (of.M + PIECE - 1) / PIECE;
+  double weights = (double)of.N * of.K;
+  double nanoseconds = weights * bytes / READ_BYTES + weights * of.M / MULTIPLIED;
+  int64_t threads = nanoseconds < WORTH ? 1 : of.threads;
+  int64_t span = strips / (threads * 16) + 1, spans = (strips + span - 1) / span;
+  in_parallel(spans * pieces, threads, [&](int64_t number) {
+    int64_t piece = number % pieces, first = number / pieces * span;
+    int64_t row = of.M * piece / pieces, rows = of.M * (piece + 1) / pieces - row;
+    Tile tile;
+    for (int64_t strip = first; strip < first + span && strip < strips; strip++) {
+      compute(strip, row, rows, tile);
+      leave_tile(of, tile, strip, row, rows);
+    }
+  });
+}
+
+}  // namespace
+
+// Each product of one level; `linear.cc` chooses.
+void OF_LEVEL(pack_float)(const float *weight, int64_t N, int64_t K, float *packed);
+void OF_LEVEL(linear_float)(const Linear &of);
+int64_t OF_LEVEL(bytes_bfloat16)(int64_t N, int64_t K);
+void OF_LEVEL(pack_bfloat16)(const float *weight, int64_t N, int64_t K, uint16_t *packed);
+int OF_LEVEL(linear_bfloat16)(const Linear &of);
+int64_t OF_LEVEL(bytes_int8)(int64_t N, int64_t K);
+void OF_LEVEL(pack_int8)(const float *weight, int64_t N, int64_t K, uint8_t *packed);
+int OF_LEVEL(linear_int8)(const Linear &of);

@@ -1,0 +1,69 @@
+// y = x W^T + b with weights in bfloat16, for which x is rounded to bfloat16, too; sums are float32. Packed as
+// [strip][K / 2][COLUMNS][2]: a lane of 32 bits holds two neighbours of K, as the processor's own dot product wants it.
+#include <stdlib.h>
+
+#include "linear.h"
+
+#if defined(__AVX512BF16__) && LANES == 16
+#define DOT_PRODUCT
+#include <immintrin.h>
+#endif
+
+namespace {
+
+INLINE int64_t pairs_of(int64_t K) { return (K + 1) / 2; }
+
+// `x` and `weights` hold two numbers in each lane.
+INLINE vf add_products(vf sum, vi x, vi weights) {
+#ifdef DOT_PRODUCT
+  return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)weights);
+#else
+  sum = fma((vf)(x << 16), (vf)(weights << 16), sum);
+  return fma((vf)(x & (int32_t)0xffff0000), (vf)(weights & (int32_t)0xffff0000), sum);
+#endif
+}
+
+}  // namespace
+
+int64_t OF_LEVEL(bytes_bfloat16)(int64_t N, int64_t K) { return strips_of(N) * pairs_of(K) * COLUMNS * 4; }
+
+void OF_LEVEL(pack_bfloat16)(const float *weight, int64_t N, int64_t K, uint16_t *packed) {
+  int64_t pairs = pairs_of(K);
+  for (int64_t strip = 0; strip < strips_of(N); strip++)
+    for (int64_t k = 0; k < 2 * pairs; k++)
+      for (int64_t c = 0; c < COLUMNS; c++) {
+        int64_t n = strip * COLUMNS + c;
+        uint16_t *to = packed + ((strip * pairs + k / 2) * COLUMNS + c) * 2 + k % 2;
+        *to = n < N && k < K ? narrowed(weight[n * K + k]) : 0;
+      }
+}
+
+int OF_LEVEL(linear_bfloat16)(const Linear &of) {
+  int64_t pairs = pairs_of(of.K);
+  uint16_t *x = (uint16_t *)malloc(of.M * pairs * 4);
+  if (!x) return NO_MEMORY;
+  for (int64_t m = 0; m < of.M; m++)
+    for (int64_t k = 0; k < 2 * pairs; k++) x[m * 2 * pairs + k] = k < of.K ? narrowed(of.x[m * of.K + k]) : 0;
+  over_strips(of, sizeof(uint16_t), [&](int64_t strip, int64_t row, int64_t rows, Tile &tile) {
+    const int32_t *weights = (const int32_t *)of.weights + strip * pairs * COLUMNS;
+    in_groups(rows, [&]<int R>(int64_t first) {
+      vf sums[R][VECTORS] = {};
+      const int32_t *from = (const int32_t *)x + (row + first) * pairs;
+      for (int64_t k = 0; k < pairs; k++) {
+        vi columns[VECTORS];
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) columns[v] = *(const vi_any *)(weights + k * COLUMNS + v * VL);
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+          vi both = vi{} + from[r * pairs + k];
+#pragma unroll
+          for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], both, columns[v]);
+        }
+      }
+      for (int r = 0; r < R; r++)
+        for (int v = 0; v < VECTORS; v++) store(tile.at[first + r] + v * VL, sums[r][v]);
+    });
+  });
+  free(x);
+  return FINE;
+}

@@ -1,0 +1,37 @@
+// y = x W^T + b with float32 weights, packed as [strip][K][COLUMNS].
+#include "linear.h"
+
+namespace {
+
+constexpr int64_t DEPTH = 1024;  // of K at a time: a strip stays near for all rows
+
+}  // namespace
+
+void OF_LEVEL(pack_float)(const float *weight, int64_t N, int64_t K, float *packed) {
+  for (int64_t strip = 0; strip < strips_of(N); strip++)
+    for (int64_t k = 0; k < K; k++)
+      for (int64_t c = 0; c < COLUMNS; c++) {
+        int64_t n = strip * COLUMNS + c;
+        packed[(strip * K + k) * COLUMNS + c] = n < N ? weight[n * K + k] : 0.f;
+      }
+}
+
+void OF_LEVEL(linear_float)(const Linear &of) {
+  over_strips(of, sizeof(float), [&](int64_t strip, int64_t row, int64_t rows, Tile &tile) {
+    for (int64_t k = 0; k < of.K; k += DEPTH) {
+      int64_t depth = of.K - k < DEPTH ? of.K - k : DEPTH;
+      const float *weights = (const float *)of.weights + (strip * of.K + k) * COLUMNS;
+      in_groups(rows, [&]<int R>(int64_t first) {
+        vf sums[R][VECTORS];
+        const float *columns[VECTORS];
+        for (int v = 0; v < VECTORS; v++) {
+          columns[v] = weights + v * VL;
+          for (int r = 0; r < R; r++) sums[r][v] = k ? load(tile.at[first + r] + v * VL) : vf{};
+        }
+        multiply<R, VECTORS>(sums, of.x + (row + first) * of.K + k, of.K, columns, COLUMNS, depth);
+        for (int v = 0; v < VECTORS; v++)
+          for (int r = 0; r < R; r++) store(tile.at[first + r] + v * VL, sums[r][v]);
+      });
+    }
+  });
+}
