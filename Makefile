@@ -13,7 +13,7 @@ export OMP_WAIT_POLICY := passive
 export HF_HUB_OFFLINE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format crds cluster images down clean system
+.PHONY: help demo test test-fast kernels check format crds cluster images down clean system
 
 help: ## List the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,13 +21,16 @@ help: ## List the commands
 demo: system $(VENV)/.installed ## The whole story on a real cluster: deploy, tune, canary, promote, roll back
 	@$(RUN) -m tests.e2e.demo
 
-test: system $(VENV)/.installed ## Everything: checks, unit, hostile, chart, cluster and end-to-end tests
+test: system kernels ## Everything: checks, unit, hostile, chart, cluster and end-to-end tests
 	@$(MAKE) --no-print-directory check
 	@$(RUN) -m onenode build
 	@$(RUN) -m tests.suite
 
-test-fast: $(VENV)/.installed ## Unit, hostile and chart tests: no cluster
+test-fast: kernels ## Unit, hostile and chart tests: no cluster
 	@$(RUN) -m pytest -q tests/unit tests/hostile tests/charts
+
+kernels: $(VENV)/.installed ## Compile the native kernels, if their sources are not what they were compiled from
+	@$(BIN)/python runtime/build_kernels.py
 
 check: $(VENV)/.installed ## Lint, types, walls between packages, drift of generated files
 	@$(BIN)/ruff check .

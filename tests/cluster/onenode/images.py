@@ -42,7 +42,7 @@ class Image:
 
 IMAGES = (
     Image("operator", "operator/Containerfile", (*_COMMON, "operator/headway_operator")),
-    Image("runtime", "runtime/Containerfile", (*_COMMON, "runtime/headway_runtime")),
+    Image("runtime", "runtime/Containerfile", (*_COMMON, "runtime/build_kernels.py", "runtime/headway_runtime")),
     Image("router", "operator/router.Containerfile"),
 )
 NAMES = (*(image.name for image in IMAGES), "s3")
