@@ -9,7 +9,7 @@ from headway_api.names import REVISION_HEADER
 from starlette.exceptions import HTTPException
 
 from headway_runtime.errors import RequestError, UnknownModelError
-from headway_runtime.pod import Pod
+from headway_runtime.pod import Generator, Pod
 from headway_runtime.protocols import oip
 from headway_runtime.protocols.http import triton
 from headway_runtime.protocols.http.answers import headers_of
@@ -17,6 +17,7 @@ from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.openapi import hot_paths
 from headway_runtime.protocols.openai import embeddings, models
 from headway_runtime.protocols.openai.errors import OPENAI, error_of, not_served
+from headway_runtime.protocols.openai.schemas import text_paths
 
 ADMIN_PATHS = ("/metrics", "/report", "/healthz")
 
@@ -58,7 +59,11 @@ def documents(front: Front) -> FastAPI:
 
     def openapi() -> dict[str, Any]:
         schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        schema["paths"].update(hot_paths(pod))
+        paths = hot_paths(pod)
+        if isinstance(pod.model, Generator):
+            paths = {path: found for path, found in paths.items() if not path.endswith("/infer")}
+            paths |= text_paths(pod.model.facts)
+        schema["paths"].update(paths)
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -48,7 +48,7 @@ class Answering(Posted):
 
     __slots__ = (
         *("_chunked", "_last", "_left", "_numbers", "_path", "_question"),
-        *("_ticking", "_usages", "_writer"),
+        *("_over", "_ticking", "_usages", "_writer"),
     )
 
     def __init__(
@@ -70,6 +70,7 @@ class Answering(Posted):
         self._numbers: list[int] = []  # of the service, one for each prompt
         self._usages: dict[int, Usage] = {}  # by prompt
         self._left = 0  # prompts that are not answered in full
+        self._over = False  # nothing more is wanted of them
         self._last = 0.0  # loop.time() of what was written last
         self._ticking: asyncio.TimerHandle | None = None
 
@@ -91,9 +92,12 @@ class Answering(Posted):
             self._ask(document)
 
     def half_closed(self) -> None:
-        """Its client may have left, which nothing else tells while nothing is written."""
-        if self._called and not self.response_complete:
-            self._tick_in(0.0)
+        """Its client may have left: only what is written tells."""
+        if not self._called or self.response_complete:
+            return
+        if self.response_started and isinstance(self._writer, Events):
+            self._send(self._writer, PING)
+        self._tick_in(LOOK_SECONDS)
 
     def lost(self) -> None:
         """The connection is gone."""
@@ -153,7 +157,7 @@ class Answering(Posted):
     def _pieces(self, first: int, pieces: tuple[Piece, ...]) -> None:
         """What one step made of the answers from number `first` on."""
         writer = self._writer
-        if self.response_complete:
+        if self._over:
             return
         if isinstance(writer, Reply):
             for piece in pieces:
@@ -168,7 +172,7 @@ class Answering(Posted):
 
     def _ended(self, at: int, outcome: Usage | RequestError | None) -> None:
         """A prompt is answered in full, or will not be."""
-        if self.response_complete:
+        if self._over:
             return
         if isinstance(outcome, RequestError):
             self._abandon(outcome)
@@ -178,6 +182,7 @@ class Answering(Posted):
             self._usages[at] = outcome
             self._left -= 1
             if not self._left:
+                self._over = True
                 self._finish([self._usages[each] for each in range(len(self._numbers))])
 
     def _finish(self, usages: list[Usage]) -> None:
@@ -247,6 +252,8 @@ class Answering(Posted):
         self.end(None, "client_gone")
 
     def _cancel(self) -> None:
+        """Whatever comes of it still is not heard."""
+        self._over = True
         for number in self._numbers:
             self._front.generation.cancel(number)
 

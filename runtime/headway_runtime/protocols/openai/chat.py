@@ -120,6 +120,8 @@ def _message(given: object, path: str) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "system" if role == "developer" else role}
     if (name := fields.text("name")) is not None:
         message["name"] = name
+    if role == "assistant" and (thought := fields.text("reasoning_content")) is not None:
+        message["reasoning_content"] = thought
     calls = _past_calls(fields) if role == "assistant" else []
     if calls:
         message["tool_calls"] = calls

@@ -20,6 +20,7 @@ from headway_runtime.errors import (
     TooLargeError,
     first_line,
 )
+from headway_runtime.generation.chat import TemplateError, render
 from headway_runtime.generation.facts import Facts
 from headway_runtime.generation.values import Generate, Tokens
 from headway_runtime.logs import log_seldom
@@ -105,8 +106,6 @@ def _rendered(chat: Chat, facts: Facts) -> str:
     template = facts.decoder.chat_template
     if template is None:
         raise InvalidRequestError("this model's artifact has no chat template; ask it by POST /v1/completions")
-    from headway_runtime.generation.chat import TemplateError, render
-
     try:
         return render(
             facts.decoder,
