@@ -14,6 +14,12 @@ BATCH_ABOVE_BUCKETS = (
     "maxBatch is above the largest batch bucket, which is the largest run that is ever warmed: write a smaller "
     "maxBatch, or add its size to shapeBuckets.batch"
 )
+GENERATION_IS_CONTINUOUS = "generation is for batching.policy Continuous: remove it, or write policy: Continuous"
+FIELDS_OF_DYNAMIC = (
+    "shapeBuckets, dimensions, padding, oversize and instances are for policy Dynamic: a decoder joins sequences "
+    "of all lengths without padding; remove them"
+)
+PROGRAM_IS_THE_DRAFT = "program names the draft: remove it, or write method: Draft"
 SIZES_DO_NOT_ASCEND = "write the sizes in ascending order, each one once, such as [1, 4, 8]"
 
 _NO_PATH: tuple[str, ...] = ()
@@ -110,21 +116,20 @@ RULES: tuple[Rule, ...] = (
         ("spec",),
         "!has(self.generation) || !has(self.batching) || !has(self.batching.policy) || "
         "self.batching.policy == 'Continuous'",
-        "generation is for batching.policy Continuous: remove it, or write policy: Continuous",
+        GENERATION_IS_CONTINUOUS,
         blames=".generation",
     ),
     Rule(
         ("spec", "batching"),
         "!has(self.policy) || self.policy != 'Continuous' || (!has(self.shapeBuckets) && !has(self.dimensions) && "
         "!has(self.padding) && !has(self.oversize) && !has(self.instances))",
-        "shapeBuckets, dimensions, padding, oversize and instances are for policy Dynamic: a decoder joins sequences "
-        "of all lengths without padding; remove them",
+        FIELDS_OF_DYNAMIC,
         blames=".policy",
     ),
     Rule(
         ("spec", "generation", "speculation"),
         "!has(self.program) || self.method == 'Draft'",
-        "program names the draft: remove it, or write method: Draft",
+        PROGRAM_IS_THE_DRAFT,
         blames=".program",
     ),
     Rule(

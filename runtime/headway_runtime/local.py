@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headway_api import names
-from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, ColdVerification, Knobs
+from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, ColdGeneration, ColdVerification, Knobs
 from headway_api.podtemplate import Sandbox
 from headway_api.types import Device, DeviceKind, Spec
 from pydantic import ValidationError
@@ -72,6 +72,7 @@ def write_files(folder: Path, artifact: Path, manifest: tuple[str, Spec] | None)
         artifact=ColdArtifact(uri=artifact.resolve().as_uri(), program=spec.artifact.program if spec else None),
         device=spec.device if spec else Device(kind=DeviceKind.CPU),
         batching=_batching(spec),
+        generation=_generation(spec),
         verification=_verification(spec),
         sandbox=(spec.template and spec.template.sandbox if spec else None) or Sandbox.BEST_EFFORT,
     )
@@ -84,6 +85,12 @@ def _batching(spec: Spec | None) -> ColdBatching:
     if spec is None or spec.batching is None:
         return ColdBatching()
     return ColdBatching.model_validate(spec.batching.model_dump(exclude_none=True))
+
+
+def _generation(spec: Spec | None) -> ColdGeneration:
+    if spec is None or spec.generation is None:
+        return ColdGeneration()
+    return ColdGeneration.model_validate(spec.generation.model_dump(exclude_none=True))
 
 
 def _verification(spec: Spec | None) -> ColdVerification:

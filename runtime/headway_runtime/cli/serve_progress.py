@@ -1,11 +1,12 @@
 """What `headway serve` tells its user: how far the pod has come, and, once it is ready, how to ask it."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any, Self
 
-from headway_api.names import KNOBS_KEY
-from headway_api.podconfig import Knobs, Phase, Report
+from headway_api.names import CONFIG_KEY, KNOBS_KEY
+from headway_api.podconfig import ColdConfig, Knobs, Phase, Report
 from rich.console import Console
 from rich.status import Status
 
@@ -15,8 +16,9 @@ from headway_runtime.bench.fetch import fetch_json
 from headway_runtime.bench.inputs import Maker
 from headway_runtime.bench.model import from_metadata
 from headway_runtime.bench.sizes import Distribution
-from headway_runtime.cli.serve_words import in_force, in_words, structured
+from headway_runtime.cli.serve_words import asking, in_force, in_words, room, structured
 from headway_runtime.local import Child, Ports
+from headway_runtime.prepare import decoding, programs, repack
 
 POLL_SECONDS = 0.1
 LONGEST_EXAMPLE = 1_500  # characters of a request that one would paste into a terminal
@@ -99,15 +101,23 @@ class Progress:
         self.clear()
 
     def _ready(self, report: Report, ports: Ports, folder: Path) -> None:
-        model, url = report.model, ports.url
+        model, url, generation = report.model, ports.url, report.generation
         took = time.monotonic() - self._began
+        slowest = max((cost.seconds for cost in report.buckets.costs), default=0) * 1e3
         self._console.print(
-            f"[bold green]ready[/] in {took:.1f} s: model {model}, {report.buckets.warm} buckets warm, "
-            f"largest run {max((cost.seconds for cost in report.buckets.costs), default=0) * 1e3:.1f} ms"
+            f"[bold green]ready[/] in {took:.1f} s: model {model}, {report.buckets.warm} "
+            f"{'buckets' if generation is None else 'steps'} warm, largest run {slowest:.1f} ms"
         )
+        if generation is None:
+            routes = [("infer", f"POST {url}/v2/models/{model}/infer")]
+            routes.append(("gRPC", f"{ports.grpc_address}   (Open Inference Protocol v2)"))
+            example = _example(ports, model)
+        else:
+            client, example = asking(url, model, chats=_chats(folder))
+            routes = [("text", f"POST {url}/v1/chat/completions, {url}/v1/completions"), client]
+            routes.append(("memory", room(generation)))
         for what, where in (
-            ("infer", f"POST {url}/v2/models/{model}/infer"),
-            ("gRPC", f"{ports.grpc_address}   (Open Inference Protocol v2)"),
+            *routes,
             ("docs", f"{url}/docs"),
             ("metrics", f"{ports.admin_url}/metrics   report: {ports.admin_url}/report"),
             ("knobs", f"{folder / 'knobs.json'}   (hot: edit it while this serves)"),
@@ -115,11 +125,11 @@ class Progress:
             self._console.print(f"  {what:<8} {where}", markup=False)
         if self._knobs is not None:
             self._console.print(f"  {in_force(*self._knobs, self._knobs[0])}", markup=False)
-        example = _example(ports, model)
         if example is not None:
             self._console.print(f"\n{example}\n", markup=False)
-        admin = "" if ports.admin == 8081 else f" --admin-url {ports.admin_url}"
-        self._console.print(f"  measure  headway bench --url {url}{admin}", markup=False)
+        if generation is None:
+            admin = "" if ports.admin == 8081 else f" --admin-url {ports.admin_url}"
+            self._console.print(f"  measure  headway bench --url {url}{admin}", markup=False)
         self._console.print("Ctrl-C ends it.")
 
 
@@ -151,6 +161,18 @@ def _report(ports: Ports) -> Report | None:
         return Report.model_validate(fetch_json(f"{ports.admin_url}/report", seconds=2))
     except BenchError:
         return None
+
+
+def _chats(folder: Path) -> bool:
+    """Whether the prepared program has a template for conversations."""
+    directory = folder / "model"
+    name = programs.choose(repack.program_names(directory), _program(folder))
+    document = json.loads(repack.program_file(directory, name).read_bytes())
+    return decoding.read(document)[1].chat_template is not None
+
+
+def _program(folder: Path) -> str | None:
+    return ColdConfig.model_validate_json((folder / CONFIG_KEY).read_bytes()).artifact.program
 
 
 def _example(ports: Ports, model: str) -> str | None:

@@ -4,7 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-SHOWN = ("maxBatch", "maxWait")  # of the knobs in force, always; others where they have changed
+from headway_api.podconfig import GenerationReport
+
+from headway_runtime.prepare.room import readable
+
+SHOWN = ("maxBatch", "maxWait", "stepTokens")  # of the knobs in force, always; others where they have changed
 
 
 def structured(line: str) -> dict[str, Any] | None:
@@ -44,8 +48,25 @@ def in_force(effective: Mapping[str, Any], clamped: Sequence[str], before: Mappi
     """Knobs in force, those that have changed since `before` among them, and what could not be honoured as asked."""
     now, then = flat(effective), flat(before)
     changed = [name for name in {**now, **then} if now.get(name) != then.get(name) and name not in SHOWN]
-    told = [f"{name} {now.get(name, 'unset')}" for name in (*SHOWN, *changed)]
+    usual = [name for name in SHOWN if name in now or name in then]
+    told = [f"{name} {now.get(name, 'unset')}" for name in (*usual, *changed)]
     return "\n  ".join([f"knobs in force: {', '.join(told)}", *clamped])
+
+
+def room(report: GenerationReport) -> str:
+    """For what a pod that generates text has room."""
+    sequences = "one sequence" if report.sequences == 1 else f"{report.sequences} sequences"
+    size = readable(report.cache_bytes)
+    return f"room for {sequences} of {report.max_length} tokens at a time ({size} of keys and values)"
+
+
+def asking(url: str, model: str, *, chats: bool) -> tuple[tuple[str, str], str]:
+    """How to ask it for text: a line for OpenAI's client, and a command to paste. `chats`: it has a chat template."""
+    client = f'OpenAI(base_url="{url}/v1", api_key="none")   (pip install openai; model="{model}")'
+    what = '"messages": [{"role": "user", "content": "Who are you?"}]' if chats else '"prompt": "Once upon a time"'
+    path = "/v1/chat/completions" if chats else "/v1/completions"
+    body = f'{{"model": "{model}", {what}, "max_tokens": 60, "stream": true}}'
+    return ("python", client), f"curl -sN {url}{path} -H 'content-type: application/json' -d '{body}'"
 
 
 def flat(knobs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
