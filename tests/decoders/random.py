@@ -16,7 +16,7 @@ WINDOW = 24
 """Of Mistral's layers and of every other layer of Gemma."""
 CONTEXT = 512
 
-_SIZES = {
+SIZES = {
     "vocab_size": 384,
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -54,12 +54,12 @@ def tiny_model(family: str = "llama") -> Any:
     import transformers
 
     config, model = {
-        "llama": (transformers.LlamaConfig(**_SIZES, tie_word_embeddings=True), transformers.LlamaForCausalLM),
-        "qwen3": (transformers.Qwen3Config(**_SIZES, tie_word_embeddings=False), transformers.Qwen3ForCausalLM),
-        "mistral": (transformers.MistralConfig(**_SIZES, sliding_window=WINDOW), transformers.MistralForCausalLM),
+        "llama": (transformers.LlamaConfig(**SIZES, tie_word_embeddings=True), transformers.LlamaForCausalLM),
+        "qwen3": (transformers.Qwen3Config(**SIZES, tie_word_embeddings=False), transformers.Qwen3ForCausalLM),
+        "mistral": (transformers.MistralConfig(**SIZES, sliding_window=WINDOW), transformers.MistralForCausalLM),
         "gemma3": (
             transformers.Gemma3TextConfig(
-                **_SIZES,
+                **SIZES,
                 sliding_window=WINDOW,
                 layer_types=["sliding_attention", "full_attention"],
                 query_pre_attn_scalar=16,
@@ -83,7 +83,7 @@ def tiny_tokenizer() -> Any:
     made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=_SIZES["vocab_size"],
+        vocab_size=SIZES["vocab_size"],
         special_tokens=["<|begin|>", "<|end|>", "<|turn|>"],
         initial_alphabet=alphabet,
         show_progress=False,
