@@ -1,8 +1,9 @@
 """How many tokens to propose, and prompt lookup, which proposes them without a model. Pure.
 
-A draft that is accepted saves a run of the program; one that is refused costs a row of one. Drafts count up to the first
-that is refused, so the k-th is worth a row when all k are accepted with a chance of at least WORTH, by what came of
-those of the same answer lately. Where not even the first is, one is tried now and then, to see whether it goes better.
+A draft that is accepted saves a run of the program; one that is refused costs a row of one. Drafts count up to the
+first that is refused, so the k-th is worth a row when all k are accepted with a chance of at least WORTH, by what came
+of those of the same answer lately. Where not even the first is, one is tried now and then, to see whether it goes
+better.
 """
 
 from array import array
@@ -58,8 +59,9 @@ class PromptLookup:
                     self._ends[number][words] = end
 
     def propose(self, most: int) -> Tokens:
-        """At most so many tokens."""
+        """So many tokens, or none. What repeats itself is supposed to go on repeating itself."""
         for end in self._before:
             if end is not None:
-                return tuple(self._tokens[end : end + most])
+                period = len(self._tokens) - end
+                return tuple([self._tokens[end + number % period] for number in range(most)])
         return ()
