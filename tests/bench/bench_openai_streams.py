@@ -8,15 +8,14 @@ process reads. Prints the CPU microseconds (user and system) of a token and thei
 
 import argparse
 import asyncio
-import selectors
 import socket
 import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, cast
 
-import orjson
 import uvloop
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
@@ -32,7 +31,6 @@ from headway_runtime.pod import Pod
 from headway_runtime.protocols.http.documents import documents
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.server import serve
-from headway_runtime.protocols.openai import chat
 from headway_runtime.protocols.openai.events import Events
 from headway_runtime.protocols.openai.identity import identify
 from headway_runtime.protocols.openai.logprobs import token_texts
@@ -45,6 +43,7 @@ from tests.unit.serving_desk import COLD
 from tests.unit.text_server import MAX_LENGTH, ScriptedEngine, facts, tokenizer
 
 MODEL = COLD.model
+READER = Path(__file__).with_name("stream_reader.py")
 WAYS = ("/v1/completions", "/asgi", "/usual")
 WORD = Piece(0, " word", (7,))
 Take = Callable[[Piece | None], None]
@@ -116,7 +115,7 @@ class Rivals:
 
 async def measured(path: str, port: int, takes: Callable[[], list[Take]], arguments: argparse.Namespace) -> float:
     """CPU seconds of a token."""
-    command = [sys.executable, __file__, "--read", str(port), "--path", path, "--streams", str(arguments.streams)]
+    command = [sys.executable, str(READER), str(port), path, MODEL, str(arguments.streams)]
     reader = await asyncio.create_subprocess_exec(*command)
     async with asyncio.timeout(60):
         while len(takes()) < arguments.streams:  # noqa: ASYNC110  # nobody tells
@@ -186,35 +185,13 @@ async def compare(arguments: argparse.Namespace) -> dict[str, list[float]]:
     return found
 
 
-def read(port: int, path: str, streams: int) -> None:
-    """Ask for so many streams, and read them to their ends."""
-    content = orjson.dumps({"model": MODEL, "prompt": [5], "stream": True, "max_tokens": 200})
-    head = f"POST {path} HTTP/1.1\r\nhost: pod\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n"
-    selector = selectors.DefaultSelector()
-    for _ in range(streams):
-        connection = socket.create_connection(("127.0.0.1", port))
-        connection.sendall(head.encode() + b"\r\n" + content)
-        selector.register(connection, selectors.EVENT_READ)
-    while selector.get_map():
-        for key, _ in selector.select():
-            data = cast("socket.socket", key.fileobj).recv(65536)
-            if not data or data.endswith(b"0\r\n\r\n"):
-                selector.unregister(key.fileobj)
-                cast("socket.socket", key.fileobj).close()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--tokens", type=int, default=150)
     parser.add_argument("--step", type=float, default=0.05, help="seconds")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--read", type=int, default=0, metavar="PORT", help="be the reader")
-    parser.add_argument("--path", default=chat.PATH)
     arguments = parser.parse_args()
-    if arguments.read:
-        read(arguments.read, arguments.path, arguments.streams)
-        return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         found = runner.run(compare(arguments))
     base = statistics.median(found["idle"])
