@@ -195,6 +195,18 @@ async def test_a_model_is_found_by_each_of_its_hosts_and_by_path(router: Stage) 
     assert headers["content-type"] == "application/json"
 
 
+async def test_paths_that_name_no_model_are_found_below_its_name_by_weight_alone(router: Stage) -> None:
+    await both(router)
+    await router.settle(split(100))
+    status, _, body = await router.ask("elsewhere.example", "/models/sentiment/v1/chat/completions")
+    answer = json.loads(body)
+    assert (status, answer["revision"], answer["path"]) == (200, CANARY, "/v1/chat/completions")
+    for path in ("/models/sentiment/v2/models", "/models/sentimental/v1/models", "/models/sentiment/v1x"):
+        assert (await router.ask("elsewhere.example", path))[0] == 404
+    status, _, body = await router.ask("elsewhere.example", "/models/sentiment/v1/models", x_headway_revision="canary")
+    assert (status, json.loads(body)["reason"]) == (404, "UnknownRevision")
+
+
 async def test_a_request_that_was_not_admitted_goes_to_another_pod(router: Stage) -> None:
     await both(router)
     await router.settle(split(50))

@@ -22,16 +22,16 @@ class Told:
     spread: float = 0.0  # seconds between the first and the last piece
 
 
-def client(url: str) -> openai.OpenAI:
-    """OpenAI's own client, that repeats nothing."""
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=LONGEST)
+def client(url: str, model: str) -> openai.OpenAI:
+    """OpenAI's own client, that repeats nothing. `url` is the router's, by whatever name."""
+    return openai.OpenAI(base_url=f"{url}/models/{model}/v1", api_key="none", max_retries=0, timeout=LONGEST)
 
 
 def stream(url: str, model: str, prompt: str, tokens: int) -> Told:
     """One completion, streamed to its end."""
     text, finish, revision, pieces, times = "", None, "", 0, []
     try:
-        with client(url) as asked:
+        with client(url, model) as asked:
             raw = asked.completions.with_raw_response.create(
                 model=model,
                 prompt=prompt,

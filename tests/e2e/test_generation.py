@@ -67,7 +67,7 @@ def test_pieces_come_through_the_router_as_they_are_made(url: str) -> None:
     assert (told.error, told.finish) == (None, "length")
     assert told.pieces > TOKENS / 4
     assert told.spread > 0.05, "all pieces came at once: somebody has collected them"
-    with client(url) as asked:
+    with client(url, MODEL) as asked:
         whole = asked.completions.create(
             model=MODEL, prompt="once upon a time", max_tokens=TOKENS, temperature=0, extra_body={"ignore_eos": True}
         )
@@ -152,7 +152,7 @@ def test_a_real_model_in_int8_answers_over_the_chat_api(world: Small) -> None:
     world.platform.access.kubectl("delete", "md", MODEL, "-n", NAMESPACE)
     world.platform.access.apply(manifest("smollm2.pt2", generation={"maxLength": 1024, "weights": "Int8"}))
     world.wait("UpToDate", seconds=240)
-    with world.platform.access.reach(NAMESPACE, MODEL) as url, client(url) as asked:
+    with world.platform.access.reach(NAMESPACE, MODEL) as url, client(url, MODEL) as asked:
         answer = asked.chat.completions.create(
             model=MODEL,
             messages=[{"role": "user", "content": "What is the capital of France? Answer in one sentence."}],

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from headway_api import names
@@ -15,6 +16,7 @@ NO_READY_REVISION = "NoReadyRevision"
 UNKNOWN_REVISION = "UnknownRevision"
 UNKNOWN_MODEL = "UnknownModel"
 _NO_HOST = "no model of this router has this host or path"
+_NO_PIN_HERE = "a revision is chosen on the model's own host: send Host: <model>"
 
 NOT_FOUND, UNIMPLEMENTED, UNAVAILABLE = 5, 12, 14  # statuses of gRPC
 _GRPC: dict[str, Any] = {"prefix": "/", "grpc": {}}  # requests whose content type says so
@@ -24,8 +26,11 @@ _ANY_PIN = {"name": names.REVISION_HEADER, "present_match": True}
 def route_configuration(routes: Mapping[str, Route], site: Site) -> dict[str, Any]:
     """Hosts are looked up exactly; a host that is no model's goes by path, and else gets 404."""
     by_path = [
-        rule for model, route in sorted(routes.items()) for rule in _rules(model, route, prefix=f"/v2/models/{model}")
+        rule
+        for model, route in sorted(routes.items())
+        for rule in (*_rules(model, route, prefix=f"/v2/models/{model}"), _openai_rule(model, route))
     ]
+    no_pin = _refusal({"prefix": "/models/", "headers": [_ANY_PIN]}, 404, reason=UNKNOWN_REVISION, error=_NO_PIN_HERE)
     nowhere = _refusal({"prefix": "/"}, 404, reason=UNKNOWN_MODEL, error=_NO_HOST)
     return {
         "name": ROUTE_CONFIGURATION,
@@ -36,7 +41,7 @@ def route_configuration(routes: Mapping[str, Route], site: Site) -> dict[str, An
                 )
                 for model, route in sorted(routes.items())
             ),
-            _virtual_host("*", ["*"], [*by_path, _grpc_refusal({"prefix": "/"}, NOT_FOUND, _NO_HOST), nowhere]),
+            _virtual_host("*", ["*"], [no_pin, *by_path, _grpc_refusal({"prefix": "/"}, NOT_FOUND, _NO_HOST), nowhere]),
         ],
     }
 
@@ -90,18 +95,9 @@ def _rules(model: str, route: Route, *, prefix: str) -> list[dict[str, Any]]:
     """In order: pins by header, pins by path, then by weight. A pin that names nothing is an error, never a guess."""
     match = {"prefix": "/"} if prefix == "/" else {"path_separated_prefix": prefix}
     versions = f"/v2/models/{model}/versions"
-    roles = {"stable": route.stable, "canary": route.canary}
-    pins = {pin: plain(model, revision) for pin, revision in roles.items() if revision is not None}
-    pins |= {revision: plain(model, revision) for revision in route.pins}
-    unknown = f"{model} has no such revision in service; it has {', '.join(route.pins) or 'none'}"
+    unknown = _unknown(model, route)
     return [
-        *(_forward({**match, "headers": [_header(pin)]}, {"cluster": cluster}) for pin, cluster in pins.items()),
-        _refusal(
-            {**match, "headers": [_ANY_PIN]},
-            404,
-            reason=UNKNOWN_REVISION,
-            error=unknown,
-        ),
+        *_pinned(model, route, match),
         *(
             _forward({"path_separated_prefix": f"{versions}/{revision}"}, {"cluster": plain(model, revision)})
             for revision in route.pins
@@ -109,6 +105,29 @@ def _rules(model: str, route: Route, *, prefix: str) -> list[dict[str, Any]]:
         _refusal({"path_separated_prefix": versions}, 404, reason=UNKNOWN_REVISION, error=unknown),
         _by_weight(model, route, match),
     ]
+
+
+def _openai_rule(model: str, route: Route) -> dict[str, Any]:
+    """OpenAI's paths name no model: below `/models/<model>/v1`, who reaches the router by another host says which.
+
+    By weight only, because 200 models must fit into a ConfigMap: a pin is for the model's own host.
+    """
+    return _by_weight(model, route, {"path_separated_prefix": f"/models/{model}/v1"}, {"prefix_rewrite": "/v1"})
+
+
+def _pinned(model: str, route: Route, match: dict[str, Any]) -> list[dict[str, Any]]:
+    """The requests whose header names a revision."""
+    roles = {"stable": route.stable, "canary": route.canary}
+    pins = {pin: plain(model, revision) for pin, revision in roles.items() if revision is not None}
+    pins |= {revision: plain(model, revision) for revision in route.pins}
+    return [
+        *(_forward({**match, "headers": [_header(pin)]}, {"cluster": cluster}) for pin, cluster in pins.items()),
+        _refusal({**match, "headers": [_ANY_PIN]}, 404, reason=UNKNOWN_REVISION, error=_unknown(model, route)),
+    ]
+
+
+def _unknown(model: str, route: Route) -> str:
+    return f"{model} has no such revision in service; it has {', '.join(route.pins) or 'none'}"
 
 
 def _grpc_rules(model: str, route: Route) -> list[dict[str, Any]]:
@@ -138,17 +157,24 @@ def _grpc_by_weight(model: str, route: Route) -> dict[str, Any]:
     return _weighted(_GRPC, route.weights, route.grpc)
 
 
-def _by_weight(model: str, route: Route, match: dict[str, Any]) -> dict[str, Any]:
+def _by_weight(
+    model: str, route: Route, match: dict[str, Any], more: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
     if not route.weights:
         return _refusal(match, 503, reason=NO_READY_REVISION, error=f"{model} has no revision that is ready")
-    return _weighted(match, route.weights, route.carriers)
+    return _weighted(match, route.weights, route.carriers, more)
 
 
-def _weighted(match: dict[str, Any], weights: Mapping[str, int], carriers: Mapping[str, str]) -> dict[str, Any]:
+def _weighted(
+    match: dict[str, Any],
+    weights: Mapping[str, int],
+    carriers: Mapping[str, str],
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
     if len(weights) == 1:
-        return _forward(match, {"cluster": carriers[next(iter(weights))]})
+        return _forward(match, {"cluster": carriers[next(iter(weights))], **more})
     weighted = [{"name": carriers[revision], "weight": weight} for revision, weight in sorted(weights.items())]
-    return _forward(match, {"weighted_clusters": {"clusters": weighted}})
+    return _forward(match, {"weighted_clusters": {"clusters": weighted}, **more})
 
 
 def _header(value: str) -> dict[str, Any]:
