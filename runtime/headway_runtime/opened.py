@@ -127,6 +127,7 @@ def _program(
             device=device,
             read=read,
             instances=config.batching.instances if own else 1,
+            pack=config.device.kind is DeviceKind.CPU,
         )
     except ProgramError as error:
         raise _fatal(error) from error
@@ -141,7 +142,7 @@ def _check(config: ColdConfig, document: Mapping[str, Any], program: Program, bu
     on_host = config.device.kind is DeviceKind.CPU
     room = memory.host_room() if on_host else memory.device_room()
     try:
-        in_use = memory.in_use() if on_host else 0
+        in_use = max(0, memory.in_use() - program.packed) if on_host else 0  # weights are counted by their shapes
         check_shapes(document, program, buckets, room=room, in_use=in_use)
         if config.batching.oversize is Oversize.RUN_UNPADDED:
             buckets = replace(buckets, ceilings=ceilings(document, program, buckets, room=room, in_use=in_use))

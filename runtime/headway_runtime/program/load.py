@@ -11,13 +11,13 @@ from headway_runtime.native import runner
 from headway_runtime.prepare import programs, repack
 from headway_runtime.prepare.translate import program as prepared
 from headway_runtime.program import dimensions as dims
-from headway_runtime.program import functions
+from headway_runtime.program import functions, quicker
 from headway_runtime.program.datatypes import BY_PROTOCOL
 from headway_runtime.program.dimensions import TensorSpec
 from headway_runtime.program.errors import OutputError, ProgramError
 from headway_runtime.program.interface import Interface, resolved, specs
 from headway_runtime.program.machine import Builder, Machine
-from headway_runtime.program.weights import open_weights
+from headway_runtime.program.weights import Weights, open_weights
 
 
 class Callee(Protocol):
@@ -30,7 +30,8 @@ class Program(Interface):
     """A loaded program: what goes in, what comes out, which sizes are dynamic, and :meth:`run`.
 
     ``batch`` is the name of the batch dimension; it is None when there is none, and ``not_batchable`` then says why.
-    ``native`` is the target of the native code that runs it; None for the register machine.
+    ``native`` is the target of the native code that runs it; None for the register machine. ``packed``: bytes of memory
+    of its own that weights take which are not read from the mapped file any more.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Program(Interface):
         torch_version: str,
         device: torch.device,
         native: str | None = None,
+        packed: int = 0,
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, dimensions=dimensions)
         self.batch, self.not_batchable = batch
         self.torch_version = torch_version
         self.device = device
         self.native = native
+        self.packed = packed
         self._machine = machine
         self._results = [(o.name, BY_PROTOCOL[o.datatype], len(o.shape)) for o in outputs]
 
@@ -95,25 +98,28 @@ def load_program(
     program: str | None = None,
     read: tuple[str, dict[str, Any]] | None = None,
     instances: int = 1,
+    pack: bool = True,
 ) -> Program:
     """Load what ``prepare`` wrote. ``dimension_names`` is ``spec.batching.dimensions``: name -> ``<input>.<axis>``.
 
     ``program`` names one of several; None is the only one, or the one called ``model``. ``read`` is what
     ``read_document`` gave for it, where it was read before. ``instances`` runs are possible at a time (the register
-    machine has no such bound). Raises ProgramError.
+    machine has no such bound). ``pack``: on the processor, multiply by packed weights where that is quicker; no use for
+    a program that will run elsewhere. Raises ProgramError.
     """
     name, document = read_document(directory, program) if read is None else read
     where = torch.device(device)
     library = runner.find(directory, name, where)
     inputs, outputs = specs(document, "inputs"), specs(document, "outputs")
     dimensions = resolved(document, configured=dimension_names, guards=library.guards if library else ())
-    weights = open_weights(directory / repack.WEIGHTS, document["weights"], where)
+    weights = Weights(directory / repack.WEIGHTS, document["weights"], where)
     machine: Callee
+    packed = 0
     if library is None:
-        machine = build(document, weights, where)
+        machine, packed = _machine(document, weights, where, pack=pack)
     else:
         dtypes = tuple(BY_PROTOCOL[i.datatype] for i in inputs)
-        machine = library.open(weights, dtypes, dimensions.require, instances=instances)
+        machine = library.open(weights.tensors, dtypes, dimensions.require, instances=instances)
     stateful = next((w["name"] for w in document["weights"] if w["written"]), None)
     return Program(
         inputs=inputs,
@@ -124,6 +130,7 @@ def load_program(
         torch_version=document["torch"],
         device=where,
         native=library.target if library else None,
+        packed=packed,
     )
 
 
@@ -150,6 +157,16 @@ def read_document(directory: Path, program: str | None = None) -> tuple[str, dic
         message = f"the prepared program has format {document.get('format')}, this runtime reads {prepared.FORMAT}"
         raise ProgramError("ArtifactVerified", "IncompatibleVersion", message)
     return name, document
+
+
+def _machine(document: Mapping[str, Any], weights: Weights, device: torch.device, *, pack: bool) -> tuple[Machine, int]:
+    """The machine, and the bytes of its packed weights."""
+    found = quicker.pack_where_quicker(document, weights) if pack and device.type == "cpu" else None
+    if found is None:
+        return build(document, weights.tensors, device), 0
+    planned, multiplications = found
+    changed = {**document, "nodes": planned.nodes}
+    return build(changed, weights.tensors, device, function=multiplications.resolve), multiplications.bytes
 
 
 def build(
