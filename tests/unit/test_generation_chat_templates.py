@@ -82,7 +82,7 @@ def theirs(
     add_generation_prompt: bool = True,
     **other: Any,
 ) -> str:
-    given = {"bos_token": "<s>", "eos_token": "</s>", **given}
+    given = {"bos_token": "<s>", "eos_token": "</s>", **other}
     normal = _normalize_chat_messages(messages)
     try:
         return render_jinja_template(
