@@ -12,7 +12,7 @@ from tests.unit.generation_desk import Client, Desk, ask
 from tests.unit.generation_fakes import VOCABULARY, FakeDecoder
 
 CONTEXT = 200
-RUNS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+RUNS = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def repetitive(numbers: list[int], logits: np.ndarray) -> np.ndarray:
