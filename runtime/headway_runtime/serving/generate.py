@@ -7,14 +7,14 @@ Lives on the event loop. Protocols read `facts`, make a `Generate` of them, and 
 import time
 from dataclasses import replace
 
-from headway_runtime.errors import InvalidRequestError, RequestError
+from headway_runtime.errors import InvalidRequestError, RequestError, TooLargeError
 from headway_runtime.generation.facts import Facts
+from headway_runtime.generation.sequence import TOKEN_BYTES
 from headway_runtime.generation.values import Generate, Piece, Stream, Usage
 from headway_runtime.generation_metrics import GenerationMetrics
+from headway_runtime.knobs import Settings
 from headway_runtime.pod import Generator
 from headway_runtime.serving.account import Account
-
-LENGTH_FIELD = "spec.generation.maxLength"
 
 
 class GenerateService(Account):
@@ -28,11 +28,11 @@ class GenerateService(Account):
     def start(self, generate: Generate, stream: Stream) -> int:
         """Put a request in line; returns its number, for `cancel`.
 
-        Raises RequestError: NotServingError, InvalidRequestError for what can never be answered here, QueueFullError or
-        OverloadedError for what cannot be now.
+        Raises RequestError: NotServingError; InvalidRequestError or TooLargeError for what can never be answered here;
+        QueueFullError or OverloadedError for what cannot be now.
         """
-        generator, _ = self._pod.generating()
-        check(generate, generator.facts)
+        generator, settings = self._pod.generating()
+        check(generate, generator.facts, settings)
         metrics = self._pod.metrics.generation
         if metrics is not None:
             watch = _Watch(metrics, stream, generate.n)
@@ -76,21 +76,20 @@ class _Watch:
         self._stream.ended(outcome)
 
 
-def check(generate: Generate, facts: Facts) -> None:
-    """Raises InvalidRequestError, with the limit, for a request that no pod of this revision can answer."""
-    length, most = len(generate.prompt), facts.max_length
-    if not length:
-        raise InvalidRequestError("the prompt is empty: at least one token is needed to go on from")
-    if length >= most:
-        raise InvalidRequestError(
-            f"the prompt has {length} tokens, and a sequence of this model has at most {most}, answer included "
-            f"({LENGTH_FIELD}): shorten it to {most - 1} or less"
-        )
-    if length + generate.max_tokens > most:
-        raise InvalidRequestError(
-            f"the prompt has {length} tokens and {generate.max_tokens} are asked for: {length + generate.max_tokens}; "
-            f"a sequence of this model has at most {most} ({LENGTH_FIELD})"
-        )
+def check(generate: Generate, facts: Facts, settings: Settings) -> None:
+    """What the engine does not look at. Raises InvalidRequestError for tokens that the model does not have,
+    TooLargeError for what could never be admitted.
+    """
     outside = next((token for token in generate.prompt if not 0 <= token < facts.vocabulary), None)
     if outside is not None:
         raise InvalidRequestError(f"token {outside} of the prompt is not from 0 to {facts.vocabulary - 1}")
+    limits = settings.limits
+    if generate.n > limits.capacity:
+        raise TooLargeError(
+            f"{generate.n} answers; at most {limits.capacity} are ever admitted (spec.batching.queue.capacity)"
+        )
+    size = generate.n * len(generate.prompt) * TOKEN_BYTES
+    if size > limits.bytes:
+        raise TooLargeError(
+            f"{size} bytes of prompts; at most {limits.bytes} are ever admitted (spec.batching.queue.bytes)"
+        )
