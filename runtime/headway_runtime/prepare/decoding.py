@@ -24,6 +24,7 @@ from headway_runtime.prepare.decoder import (
 from headway_runtime.prepare.errors import Refusal
 from headway_runtime.prepare.sizes import dimensions
 from headway_runtime.prepare.sizes import expression as ex
+from headway_runtime.prepare.translate.graph import references
 
 MAX_LAYERS = 1024
 MAX_HEADS = 1024
@@ -206,17 +207,9 @@ def _check_metadata(nodes: Sequence[Document], values: Mapping[str, str]) -> Non
     own = {values[name]: name for name in METADATA}
     for node in nodes:
         if node["op"] not in (ATTENTION, _SIZE_OF):
-            used = _references([node["args"], list(node["kwargs"].values())])
+            used = references([node["args"], list(node["kwargs"].values())])
             if found := next((own[value] for value in used if value in own), None):
                 raise Refusal("decoder.metadata", f"{node['op']} takes {found}")
-
-
-def _references(argument: Any) -> Iterator[str]:
-    if isinstance(argument, list):
-        for item in argument:
-            yield from _references(item)
-    elif isinstance(argument, dict) and "v" in argument:
-        yield argument["v"]
 
 
 def _layer(

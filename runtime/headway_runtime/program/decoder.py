@@ -9,7 +9,7 @@ The register machine is that of every program (`load.build`); two things are bou
 cache, and multiplications by stored weights to packed ones (`packing`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +17,14 @@ import torch
 from headway_api.types import Precision
 
 from headway_runtime.kernels.cache import PagedCache
+from headway_runtime.kernels.pointwise import pointwise
 from headway_runtime.prepare import decoding, repack
 from headway_runtime.prepare.decoder import ATTENTION, INPUTS, DecoderFacts, DecoderGeometry
 from headway_runtime.prepare.sizes import dimensions as sizes_of
 from headway_runtime.prepare.sizes import expression as ex
 from headway_runtime.program import load, packing
 from headway_runtime.program.errors import OutputError, ProgramError, ShapeError
+from headway_runtime.program.fusion import trial
 from headway_runtime.program.interface import Interface, resolved, specs
 from headway_runtime.program.machine import Machine
 from headway_runtime.program.shape_gate import Need, ShapeGate
@@ -149,17 +151,18 @@ class DecoderFile:
         """Map the weights, pack those that are multiplied by, and take the memory of the cache."""
         where = torch.device(device)
         weights = Weights(self._directory / repack.WEIGHTS, self._document["weights"], where)
+        document, constants, functions = self._lean(weights, where)
         multiplications = packing.pack(self._plan, weights, precision)
         cache = PagedCache(self.geometry, blocks=blocks, dtype=cache_dtype, device=where)
-        kept = {value: tensor for value, tensor in weights.tensors.items() if value in self._plan.kept}
-        inputs = {item["name"]: item for item in self._document["inputs"]}
+        functions = {**functions, ATTENTION: cache.attend}
         machine = load.build(
-            {**self._document, "nodes": self._plan.nodes, "inputs": [inputs[name] for name, _, _ in INPUTS]},
-            kept,
+            document,
+            constants,
             where,
-            function=lambda name: cache.attend if name == ATTENTION else multiplications.resolve(name),
+            function=lambda name: functions.get(name) or multiplications.resolve(name),
         )
-        records = {row["offset"]: row["bytes"] for row in self._document["weights"] if row["value"] in kept}
+        rows = self._document["weights"]
+        records = {row["offset"]: row["bytes"] for row in rows if row["value"] in self._plan.kept}
         return Decoder(
             geometry=self.geometry,
             facts=self.facts,
@@ -169,6 +172,29 @@ class DecoderFile:
             weights_bytes=multiplications.bytes + sum(records.values()),
             device=where,
         )
+
+    def _lean(
+        self, weights: Weights, device: torch.device
+    ) -> tuple[dict[str, Any], Mapping[str, torch.Tensor], Mapping[str, Callable[..., Any]]]:
+        """The document with inputs in the contract's order and, where native code has larger operators, fewer of them;
+        the tensors that its nodes read; and what the larger operators stand for.
+        """
+        inputs = {item["name"]: item for item in self._document["inputs"]}
+        document = {
+            **self._document,
+            "nodes": self._plan.nodes,
+            "inputs": [inputs[name] for name, _, _ in INPUTS],
+        }
+        kept = {value: tensor for value, tensor in weights.tensors.items() if value in self._plan.kept}
+        kernels = pointwise() if device.type == "cpu" and min(self.limits) >= trial.MOST_TOKENS else None
+        if kernels is None:
+            return document, kept, {}
+        resolve = packing.unpacked(self._plan, weights).resolve
+        fused = trial.fused(trial.Written(document, kept, resolve, self.geometry), kernels)
+        if fused is None:
+            return document, kept, {}
+        outputs = [{"value": name} for name in fused.outputs]
+        return {**document, "nodes": fused.nodes, "outputs": outputs}, fused.constants, fused.functions
 
 
 def read_decoder(directory: Path, program: str | None = None) -> DecoderFile:

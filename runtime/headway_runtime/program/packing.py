@@ -4,7 +4,7 @@ A weight that several of them use (an embedding that is the last layer's, too) i
 looked up as well, the original stays, mapped from the file: only the rows that are read become memory.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from headway_api.types import Precision
 
 from headway_runtime.kernels import linear
+from headway_runtime.prepare.translate.graph import references
 from headway_runtime.program import functions
 from headway_runtime.program.datatypes import TORCH
 from headway_runtime.program.weights import Weights
@@ -55,7 +56,7 @@ def plan(document: Mapping[str, Any]) -> Plan:
     users = [node["op"].removeprefix(_PACKED) for node in nodes if node["op"].startswith(_PACKED)]
     first: dict[Key, str] = {}
     same = {value: first.setdefault(_key(rows[value]), value) for value in users}
-    kept = {value for node in nodes for value in _references([node["args"], list(node["kwargs"].values())])}
+    kept = {value for node in nodes for value in references([node["args"], list(node["kwargs"].values())])}
     kept |= {output["value"] for output in document["outputs"]}
     every = {row["value"] for row in document["weights"]}
     return Plan(nodes, {value: rows[value] for value in same.values()}, same, frozenset(kept & every))
@@ -79,6 +80,16 @@ def pack(planned: Plan, weights: Weights, precision: Precision) -> Multiplicatio
         {_PACKED + value: packed[other] for value, other in planned.same.items()},
         sum(found.bytes for found in packed.values()),
     )
+
+
+def unpacked(planned: Plan, weights: Weights) -> Multiplications:
+    """The same multiplications by the weights as they are mapped."""
+    found = {value: weights.tensors[value] for value in planned.same}
+    return Multiplications({_PACKED + value: _linear(weight) for value, weight in found.items()}, 0)
+
+
+def _linear(weight: torch.Tensor) -> Callable[..., torch.Tensor]:
+    return lambda x, bias=None: torch.nn.functional.linear(x, weight, bias)
 
 
 def _packable(row: Node) -> bool:
@@ -106,9 +117,3 @@ def _packed_bytes(row: Node, precision: Precision) -> int:
         return outputs * inputs + 4 * outputs  # and a scale for each row
     half = precision is Precision.BFLOAT16 or row["dtype"] == "bfloat16"
     return (2 if half else 4) * outputs * inputs
-
-
-def _references(argument: Any) -> Sequence[str]:
-    if isinstance(argument, list):
-        return [value for item in argument for value in _references(item)]
-    return [argument["v"]] if isinstance(argument, dict) and "v" in argument else []
