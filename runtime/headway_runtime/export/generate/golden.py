@@ -44,7 +44,7 @@ CHATS = ("What is gravity? Answer in one sentence.", "Write a haiku about autumn
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """`logits`: float32 [tokens, V], of which each token was the largest. `dtype`: in which they were computed."""
+    """`logits`: float32 [tokens, V], of which each token was the largest. `dtype`: of the weights."""
 
     golden: GoldenPrompt
     logits: torch.Tensor
@@ -91,11 +91,10 @@ def _continued(model: Any, prompt: tuple[int, ...]) -> Answered:
         found = model.generate(
             ids, attention_mask=torch.ones_like(ids), output_logits=True, return_dict_in_generate=True
         )
-    logits = torch.cat(found.logits)  # [tokens, V]
-    dtype, logits = logits.dtype, logits.to(torch.float32)
+    logits = torch.cat(found.logits)  # float32 [tokens, V], whatever the weights are
     best = logits.topk(2).values  # [tokens, 2]
     margins = (best[:, 0] - best[:, 1]).tolist()
-    needed = SURE[dtype] * logits[torch.isfinite(logits)].abs().max().item()
+    needed = SURE[model.dtype] * logits[torch.isfinite(logits)].abs().max().item()
     sure = next((n for n, margin in enumerate(margins) if margin <= needed), len(margins))
     tokens = found.sequences[0, len(prompt) : len(prompt) + sure].tolist()
-    return Answered(GoldenPrompt(prompt, tuple(tokens), tuple(margins[:sure])), logits[:sure], dtype)
+    return Answered(GoldenPrompt(prompt, tuple(tokens), tuple(margins[:sure])), logits[:sure], model.dtype)
