@@ -48,7 +48,7 @@ def shapes(draw: st.DrawFn) -> Shape:
 def cache_of(shape: Shape, level: int | None, dtype: torch.dtype = torch.float32, threads: int = 1) -> PagedCache:
     """None: the reference."""
     cache = PagedCache(shape.geometry, blocks=shape.blocks, dtype=dtype)
-    cache.library = None if level is None else library(level, threads)
+    cache.use(None if level is None else library(level, threads))
     return cache
 
 

@@ -51,9 +51,9 @@ def test_the_code_without_intrinsics_answers_like_the_reference(portable: Path) 
     for shape in (Shape(head_dim=24, window=9), Shape(past=(300, 3), new=(1, 40), softcap=5.0)):
         sequences = Sequences(shape)
         cache = PagedCache(shape.geometry, blocks=shape.blocks, dtype=torch.bfloat16)
-        cache.library = None
+        cache.use(None)
         expected = sequences.run(cache)
-        cache.library = plain
+        cache.use(plain)
         assert error(sequences.run(cache), expected) < 1e-4
     x, weight = torch.randn(9, 200), torch.randn(70, 200)
     for precision in Precision:

@@ -51,7 +51,7 @@ def test_float32_is_as_exact_as_float32_is(level: int, m: int, n: int, k: int, b
     x, weight, bias = normal(m, k, seed=seed), normal(n, k, seed=seed + 1), normal(n, seed=seed + 2)
     answer = packed(level, weight, Precision.EXPORTED)(x, bias if biased else None)
     expected = x.double() @ weight.double().T + (bias.double() if biased else 0)
-    scale = (x.double().abs() @ weight.double().abs().T).max()
+    scale = (x.double().abs() @ weight.double().abs().T).max() + bias.abs().max()
     assert float((answer - expected).abs().max() / scale) < FLOAT_BOUND
 
 
@@ -65,7 +65,7 @@ def test_native_code_is_a_fast_form_of_plain_torch(
     x, weight, bias = normal(m, k, seed=seed), normal(n, k, seed=seed + 1), normal(n, seed=seed + 2)
     given_bias = bias if biased else None
     answer, plain = (packed(each, weight, precision)(x, given_bias) for each in (level, None))
-    scale = (x.double().abs() @ weight.double().abs().T).max()
+    scale = (x.double().abs() @ weight.double().abs().T).max() + bias.abs().max()
     assert float((answer - plain).abs().max() / scale) < EMULATION_BOUND
 
 

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import torch
 
 from headway_runtime.kernels import attention_cuda, reference
+from headway_runtime.kernels.attention_native import ELEMENTS, WIDEST, NativeAttention
 from headway_runtime.kernels.checks import Metadata, check_numbers, check_tensors, check_values, need
-from headway_runtime.kernels.library import WIDEST, Library, native
+from headway_runtime.kernels.library import Library, native
 from headway_runtime.prepare.decoder import BLOCK_TOKENS, DecoderGeometry, LayerGeometry
-
-_NATIVE = (torch.float32, torch.bfloat16)  # element types that native code reads
 
 
 class PagedCache:
@@ -24,9 +23,19 @@ class PagedCache:
         self.blocks = blocks
         self.dtype = dtype
         self.device = torch.device(device)
-        self.library: Library | None = native() if self.device.type == "cpu" else None
         self._layers = {layer.layer: layer for layer in geometry.layers}
         self._pools = {layer.layer: self._pool(layer) for layer in geometry.layers}
+        self._native: dict[int, NativeAttention] = {}
+        self.use(native())
+
+    def use(self, library: Library | None) -> None:
+        """Compute with this library from now on, where it has code for it; with None, in plain torch."""
+        self._native = {}
+        if library is None or self.device.type != "cpu" or self.dtype not in ELEMENTS:
+            return
+        for number, layer in self._layers.items():
+            if layer.head_dim % 8 == 0 and layer.head_dim <= WIDEST:
+                self._native[number] = NativeAttention(library, layer, *self._pools[number])
 
     @property
     def bytes(self) -> int:
@@ -63,14 +72,15 @@ class PagedCache:
 
         Raises RuntimeError for anything that would reach outside of the cache or the arguments.
         """
-        need(layer in self._pools, f"no layer {layer}")
-        geometry, pools = self._layers[layer], self._pools[layer]
+        if layer not in self._pools:
+            raise RuntimeError(f"paged attention: no layer {layer}")
         metadata = Metadata(block_tables, seq_lens, query_start_loc, slot_mapping)
         check_numbers(scale, window, softcap)
-        check_tensors(q, k, v, metadata, geometry, self.device)
-        if self.library and self.dtype in _NATIVE and geometry.head_dim % 8 == 0 and geometry.head_dim <= WIDEST:
-            return _attend(self.library, q, k, v, pools, metadata, scale=scale, window=window, softcap=softcap)
+        if native := self._native.get(layer):
+            return native(q, k, v, metadata, scale=scale, window=window, softcap=softcap)
+        check_tensors(q, k, v, metadata, self._layers[layer], self.device)
         check_values(metadata, self.blocks)
+        pools = self._pools[layer]
         reference.write(*pools, k, v, slot_mapping)
         attend = attention_cuda.attend if self.device.type == "cuda" else reference.attend
         return attend(q, *pools, metadata, scale=scale, window=window, softcap=softcap)
@@ -82,38 +92,3 @@ class PagedCache:
         keys = torch.zeros(self.blocks, heads, dim, BLOCK_TOKENS, dtype=self.dtype, device=self.device)
         values = torch.zeros(self.blocks, heads, BLOCK_TOKENS, dim, dtype=self.dtype, device=self.device)
         return keys, values
-
-
-def _attend(
-    library: Library,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    pools: tuple[torch.Tensor, torch.Tensor],
-    metadata: Metadata,
-    *,
-    scale: float,
-    window: int,
-    softcap: float,
-) -> torch.Tensor:
-    """By native code, which checks the values itself. Queries, keys and values are read where they are."""
-    if q.dtype != torch.float32:
-        numbers = {"scale": scale, "window": window, "softcap": softcap}
-        return _attend(library, q.float(), k.float(), v.float(), pools, metadata, **numbers).to(q.dtype)  # type: ignore[arg-type]
-    q, k, v = (tensor if tensor.stride(2) == 1 else tensor.contiguous() for tensor in (q, k, v))
-    metadata = Metadata(*(tensor.contiguous() for tensor in metadata))
-    tokens, heads, dim = q.shape
-    sequences, width = metadata.block_tables.shape
-    out = torch.empty((tokens, heads, dim))
-    keys, values = pools
-    library.attend(
-        pointers=tuple(t.data_ptr() for t in (q, k, v, out, keys, values, *metadata)),
-        sizes=(
-            *(*q.stride()[:2], *k.stride()[:2], *v.stride()[:2]),
-            *(tokens, sequences, width, len(keys), heads, k.shape[1], dim),
-            *(window, int(keys.dtype == torch.bfloat16)),
-        ),
-        scale=scale,
-        softcap=softcap,
-    )
-    return out

@@ -8,6 +8,9 @@ import torch
 
 from headway_runtime.prepare.decoder import BLOCK_TOKENS, LayerGeometry
 
+_MOST = 3.4e38  # what float32 holds
+_WHOLE = (1 << 31) - 1  # more tokens than a sequence has
+
 
 class Metadata(NamedTuple):
     """Where the tokens of a step belong, in the operator's order; see `prepare.decoder`."""
@@ -59,9 +62,8 @@ def check_values(metadata: Metadata, blocks: int) -> None:
 
 def check_numbers(scale: float, window: int, softcap: float) -> None:
     """Raises RuntimeError."""
-    need(scale == scale and abs(scale) < float("inf"), f"scale is {scale}")
-    need(window >= 0, f"window is {window}")
-    need(0 <= softcap < float("inf"), f"softcap is {softcap}")
+    if not (-_MOST <= scale <= _MOST and 0 <= window <= _WHOLE and 0 <= softcap <= _MOST):
+        raise RuntimeError(f"paged attention: scale {scale}, window {window}, softcap {softcap}")
 
 
 def _shaped(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:

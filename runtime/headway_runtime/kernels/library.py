@@ -14,8 +14,6 @@ import torch
 from headway_runtime.logs import log
 
 FILE = Path(__file__).parent / "libheadway_kernels.so"
-WIDEST = 512
-"""Numbers of a head: wider ones are the reference's."""
 
 _FAILURES = {
     1: "there is not enough memory",

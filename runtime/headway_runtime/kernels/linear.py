@@ -54,6 +54,7 @@ class _NativeLinear:
     def __init__(self, library: Library, weight: torch.Tensor, kind: int) -> None:
         self._library = library
         self._shape = tuple(weight.shape)
+        self._inputs = self._shape[1:]
         self._kind = kind
         self.bytes = library.linear_bytes(kind, *weight.shape)
         self._packed = torch.empty(self.bytes, dtype=torch.uint8)
@@ -61,19 +62,17 @@ class _NativeLinear:
         library.linear_pack(kind, weight.detach().float().contiguous(), self._packed)
 
     def __call__(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        if x.dtype != torch.float32:
-            return self(x.float(), None if bias is None else bias.float()).to(x.dtype)
         outputs, inputs = self._shape
-        _check(x, bias, self._shape, self._packed.device)
+        if x.dtype is not torch.float32:
+            return self(x.float(), None if bias is None else bias.float()).to(x.dtype)
+        if bias is not None or not x.is_cpu or x.shape[-1:] != self._inputs:
+            _check(x, bias, self._shape, self._packed.device)
+            bias = None if bias is None else bias.contiguous()
         if not x.is_contiguous():
             x = x.contiguous()
-        bias_at = 0
-        if bias is not None:
-            bias = bias.contiguous()
-            bias_at = bias.data_ptr()
         y = torch.empty((*x.shape[:-1], outputs))
-        rows = x.numel() // inputs
-        self._library.linear((x.data_ptr(), self._at, bias_at, y.data_ptr()), rows, outputs, inputs, self._kind)
+        at = (x.data_ptr(), self._at, 0 if bias is None else bias.data_ptr(), y.data_ptr())
+        self._library.linear(at, x.numel() // inputs, outputs, inputs, self._kind)
         return y
 
 

@@ -9,7 +9,7 @@
 namespace {
 
 constexpr int64_t PIECE = 96;       // rows of a tile, at most
-constexpr double WORTH = 12000;     // nanoseconds below which waking a thread costs more than it brings
+constexpr double WORTH = 30000;     // nanoseconds below which one thread does it: waking another costs some 6000
 constexpr double READ_BYTES = 20;   // of weights in a nanosecond
 constexpr double MULTIPLIED = 40;   // and products of float32
 
