@@ -170,4 +170,6 @@ class Desk:
         assert rows <= max(settings.step_tokens, answers + 1)
         logits = sum(work.logits + work.room for work in step.works)
         assert logits <= max(LOGITS, settings.max_sequences) + 1
-        assert len({work.sequence.id for work in step.works}) == len(step.works)
+        ran = {work.sequence.id for work in step.works}
+        assert len(ran) == len(step.works)
+        assert not self.scheduler.running or self.scheduler.running[0].id in ran, "the first in line always goes on"

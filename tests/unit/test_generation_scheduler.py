@@ -154,6 +154,21 @@ def test_a_priority_goes_before_those_that_came_a_little_earlier_only() -> None:
     assert preferred.at < early.at < late.at
 
 
+def test_a_flow_of_preferred_requests_keeps_nobody_from_ending() -> None:
+    desk = Desk(blocks=13, max_length=150, max_sequences=4)
+    desk.submit(ask(prompt(20, 1), 40), priority=Priority.HIGH)
+    low = desk.submit(ask(prompt(40, 2), 80), priority=Priority.LOW)
+    steps = 0
+    while not low.ended:
+        if steps % 3 == 0:
+            desk.submit(ask(prompt(20, 10 + steps), 30), priority=Priority.HIGH)
+        desk.step(LEVEL_SECONDS / 2)
+        steps += 1
+        assert steps < 150
+    assert sum(record.preempted for record in desk.records) > 0
+    assert low.tokens() == expected(prompt(40, 2), 80)
+
+
 def test_no_more_run_than_max_sequences_and_a_share_of_the_tokens_is_left_for_prompts() -> None:
     desk = Desk(max_sequences=3)
     for seed in range(6):
