@@ -1,11 +1,19 @@
-"""Which batcher runs which artifact, and which fields belong to which: pure, from the prepared document."""
+"""Which batcher runs which artifact, and which fields belong to which: from the prepared document, and by the prepare
+step itself.
+"""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from headway_api.podconfig import ColdConfig
 from headway_runtime.errors import FatalError
+from headway_runtime.prepare import __main__ as prepare_step
 from headway_runtime.prepare.admission import bytes_per_token, check_policy
+from headway_runtime.prepare.room import Room
+
+from tests.decoders import tiny
 
 LAYER = {"heads": 4, "kvHeads": 2, "headDim": 8, "window": 0}
 DECODER: dict[str, Any] = {
@@ -16,7 +24,12 @@ OTHER: dict[str, Any] = {"nodes": []}
 
 
 def config(**parts: Any) -> ColdConfig:
-    cold = {"model": "m", "namespace": "n", "revision": "0a1b2c3d", "artifact": {"uri": "file:///m.pt2"}}
+    cold: dict[str, Any] = {
+        "model": "m",
+        "namespace": "n",
+        "revision": "0a1b2c3d",
+        "artifact": {"uri": "file:///m.pt2"},
+    }
     return ColdConfig.model_validate({**cold, "device": {"kind": "cpu"}, **parts})
 
 
@@ -60,3 +73,31 @@ def test_a_token_takes_keys_and_values_in_every_layer_and_in_the_draft() -> None
     assert bytes_per_token(config().generation, DECODER) == 2 * 2 * 2 * 8 * 4
     halved = config(generation={"cacheType": "BFloat16"}).generation
     assert bytes_per_token(halved, DECODER, DECODER) == 2 * 2 * 2 * 2 * 8 * 2
+
+
+@pytest.mark.parametrize(
+    ("parts", "limit", "reason", "field"),
+    [
+        ({}, 4 << 30, "Prepared", None),
+        ({"batching": {"policy": "Dynamic"}}, 4 << 30, "PolicyMismatch", "spec.batching.policy"),
+        ({"generation": {"maxLength": 512}}, 600_000, "WillNotFit", "spec.generation.maxLength"),
+        ({"generation": {"maxLength": 512, "cacheType": "BFloat16", "weights": "Int8"}}, 600_000, "Prepared", None),
+    ],
+)
+def test_the_prepare_step_refuses_what_is_certain_before_torch_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], limit: int, reason: str, field: str | None
+) -> None:
+    monkeypatch.setattr(prepare_step, "host_room", lambda: Room(limit, "the container's memory limit"))
+    cold = config(artifact={"uri": tiny(tmp_path).as_uri()}, **parts)
+    (tmp_path / "config.json").write_text(cold.to_json())
+    options = {
+        "--config": tmp_path / "config.json",
+        "--output": tmp_path / "model",
+        "--termination-log": tmp_path / "termination-log",
+    }
+    code = prepare_step.main([str(part) for pair in options.items() for part in pair])
+    said = json.loads((tmp_path / "termination-log").read_text())
+    assert (code, said["reason"], said.get("field")) == (int(reason != "Prepared"), reason, field)
+    if reason == "WillNotFit":
+        assert "a sequence of 512 tokens needs 33 blocks of 8.0 KiB (512 bytes a token" in said["message"]
+        assert "one step" not in said["message"], "which only the serving process has measured"
