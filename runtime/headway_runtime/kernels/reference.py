@@ -81,7 +81,7 @@ def linear_int8(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> 
     """
     grouped = _grouped(x)
     peaks = grouped.abs().amax(-1)
-    factors = torch.where(peaks > 1e-30, 127 / peaks, 0.0)
+    factors = torch.where(peaks > 1e-30, torch.full_like(peaks, 127) / peaks, 0.0)  # 127 / peaks rounds twice
     whole = (grouped * factors[..., None]).round()
     steps = torch.where(peaks.isfinite(), peaks / 127, torch.nan)
     sums = torch.einsum("...gk,ngk->...gn", whole, weight.float())  # whole numbers, exact in float32
