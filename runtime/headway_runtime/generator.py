@@ -14,6 +14,14 @@ from headway_runtime.generation.opened import Kept
 from headway_runtime.generation.settings import Settings
 from headway_runtime.prepare.decoder import CONTRACT
 
+_INPUTS = (
+    {"name": "text_input", "datatype": "BYTES", "shape": [1]},
+    {"name": "stream", "datatype": "BOOL", "shape": [1]},
+    {"name": "exclude_input_in_output", "datatype": "BOOL", "shape": [1]},
+    {"name": "sampling_parameters", "datatype": "BYTES", "shape": [1]},
+)
+_OUTPUTS = ({"name": "text_output", "datatype": "BYTES", "shape": [-1]},)
+
 
 @dataclass(frozen=True, slots=True)
 class Generator:
@@ -37,8 +45,8 @@ class Generator:
         return self.engine.waiting
 
     def describe(self) -> dict[str, Any]:
-        """Tensors are neither taken nor answered."""
-        return {"inputs": [], "outputs": []}
+        """What gRPC's streams take and answer, in the names of Triton's vLLM backend (`protocols.grpc.texts`)."""
+        return {"inputs": [dict(entry) for entry in _INPUTS], "outputs": [dict(entry) for entry in _OUTPUTS]}
 
     def hash(self) -> str:
         """All generators are asked alike."""

@@ -114,7 +114,8 @@ class Pod:
         model, settings = self.serving()
         if not isinstance(model, Model):
             raise InvalidRequestError(
-                "this model generates text: ask it by POST /v1/completions or /v1/chat/completions"
+                "this model generates text: ask it by POST /v1/completions or /v1/chat/completions, or over gRPC by "
+                "ModelStreamInfer"
             )
         return model, settings
 

@@ -6,6 +6,7 @@ may not (docs/decisions/0018-grpc-on-h2.md has why not `grpclib` either). `h2` d
 
     connection (one client: frames, bounds, GOAWAY) ─► exchange (one call: a request message in, answers out)
         ─► methods (which call is what) ─► infer, stream (asked: tensors ─► serving.Service)
+                                        ─► texts (asked ─► serving.GenerateService, many answers to one request)
                                         ─► facts (metadata, configuration, statistics), health
 
 Read `wire` first (what gRPC adds to HTTP/2; pure), then `exchange`, `connection` and `methods`. `tensors` is pure:

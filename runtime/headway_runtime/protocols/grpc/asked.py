@@ -2,6 +2,8 @@
 one of a stream must be answered.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -13,19 +15,24 @@ from headway_runtime.serving.values import Given
 
 _MICROSECONDS = "timeout"  # Triton's parameter of a request
 _ASKS_FOR_FINAL = "triton_enable_empty_final_response"
+_OF_TRITON = frozenset({_MICROSECONDS, _ASKS_FOR_FINAL, "priority", "sequence_id", "sequence_start", "sequence_end"})
 _RAW, _LENGTH_DELIMITED = 7, 2  # raw_input_contents, and how the wire has it
 _FIXED = {1: 8, 5: 4}  # bytes of the wire's other types; of type 0 a varint
 _LONGEST_VARINT = 10
+_NONE: Mapping[str, bool | int | float | str] = MappingProxyType({})
 
 
 class Asked(NamedTuple):
-    """`seconds`: what Triton's parameter allows (None: nothing said); `final`: an empty last answer is asked for."""
+    """`seconds`: what Triton's parameter allows (None: nothing said); `final`: an empty last answer is asked for;
+    `parameters`: those that are not Triton's own.
+    """
 
     given: Given | RequestError
     identifier: str = ""
     raw: bool = True
     seconds: float | None = None
     final: bool = False
+    parameters: Mapping[str, bool | int | float | str] = _NONE
 
 
 def read(message: bytes | memoryview, model: str, revision: str) -> Asked:
@@ -44,7 +51,9 @@ def read(message: bytes | memoryview, model: str, revision: str) -> Asked:
     except RequestError as error:
         given = error
     final = _ASKS_FOR_FINAL in request.parameters and request.parameters[_ASKS_FOR_FINAL].bool_param
-    return Asked(given, request.id, bool(request.raw_input_contents), _seconds(request), final)
+    raw = bool(request.raw_input_contents)
+    parameters = _parameters(request) if request.parameters else _NONE
+    return Asked(given, request.id, raw, _seconds(request), final, parameters)
 
 
 def check(model: str, revision: str, name: str, version: str) -> None:
@@ -54,6 +63,15 @@ def check(model: str, revision: str, name: str, version: str) -> None:
         raise UnknownModelError(
             f"model {asked} is not served here: this pod serves model {model!r}, version {revision!r}"
         )
+
+
+def _parameters(request: pb.ModelInferRequest) -> dict[str, bool | int | float | str]:
+    found = {}
+    for name, parameter in request.parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if kind is not None and name not in _OF_TRITON:
+            found[name] = getattr(parameter, kind)
+    return found
 
 
 def _seconds(request: pb.ModelInferRequest) -> float | None:

@@ -6,14 +6,16 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from headway_runtime.errors import InvalidRequestError, RequestError
-from headway_runtime.pod import Pod
+from headway_runtime.pod import Generator, Pod
 from headway_runtime.protocols.grpc import facts
 from headway_runtime.protocols.grpc.exchange import Exchange, Receiver
 from headway_runtime.protocols.grpc.health import Health
 from headway_runtime.protocols.grpc.infer import Infer
 from headway_runtime.protocols.grpc.proto import health_pb2, inference_pb2
 from headway_runtime.protocols.grpc.stream import StreamInfer
+from headway_runtime.protocols.grpc.texts import TextStream
 from headway_runtime.protocols.grpc.wire import Status, WireError
+from headway_runtime.serving.generate import GenerateService
 from headway_runtime.serving.service import Service
 
 SERVICE = "inference.GRPCInferenceService"
@@ -29,6 +31,7 @@ class Methods:
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
         self._service = Service(pod)
+        self._generation = GenerateService(pod)
         self.health = Health(pod, SERVICE)
         pb = inference_pb2
         simple: dict[str, tuple[Any, Function]] = {
@@ -59,7 +62,10 @@ class Methods:
         if (found := self._simple.get(path)) is not None:
             return Simple(exchange, self._pod, *found)
         if path == _STREAM:
-            return StreamInfer(self._service, exchange, self._pod.config.model, self._pod.config.revision)
+            config = self._pod.config
+            if isinstance(self._pod.model, Generator):
+                return TextStream(self._generation, exchange, config.model, config.revision)
+            return StreamInfer(self._service, exchange, config.model, config.revision)
         if path == b"/grpc.health.v1.Health/Watch":
             return self.health.watch(exchange)
         raise WireError(Status.UNIMPLEMENTED, f"{path[:200].decode('latin-1')} is not served here")
