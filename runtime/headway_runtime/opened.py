@@ -24,6 +24,7 @@ from headway_runtime.pod import Model, Pod
 from headway_runtime.prepare import repack
 from headway_runtime.program import Program, ProgramError, load_program
 from headway_runtime.program.load import read_document
+from headway_runtime.proof.bounds import id_bounds
 from headway_runtime.proof.ones import ones_by_answer, ones_by_shape
 from headway_runtime.proof.padding import prove_padding
 from headway_runtime.proof.rows import independent_rows
@@ -105,7 +106,9 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
     begins("making the engine")
     instances = config.batching.instances if opened.own else 1
     engine, cost = make_engine(program, layout, costs, deliver, instances=instances, graphs=(buckets, inputs_of))
-    return Model(engine, layout, Intake(program, layout, buckets), buckets, cost, tuple(padding))
+    return Model(
+        engine, layout, Intake(program, layout, buckets, id_bounds(opened.document)), buckets, cost, tuple(padding)
+    )
 
 
 def _drift(opened: Opened, program: Program) -> Drift:

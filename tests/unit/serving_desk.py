@@ -89,10 +89,12 @@ def model(
     cost: float | None = None,
     inline: bool = False,
     ceilings: dict[str, int | None] | None = None,
+    tables: dict[str, int] | None = None,
     **changes: Any,
 ) -> Model:
     """The program as a pod has it; `changes` are of its layout and of its buckets' sizes (`batch`, …). `cost`: seconds
-    that every bucket is said to take; `ceilings`: what runs alone beyond the largest buckets.
+    that every bucket is said to take; `ceilings`: what runs alone beyond the largest buckets; `tables`: rows of what
+    inputs index.
     """
     sizes = {name: changes.pop(name) for name in list(changes) if name in program.dimensions}
     buckets: Buckets = replace(resolve_buckets(program, sizes or None), ceilings=ceilings)
@@ -100,7 +102,7 @@ def model(
     engine = Engine(program, layout, Limits(1, 0.0, 1, 1), deliver, instances=instances, inline=inline)
     costs = [] if cost is None else [BucketCost(sizes=dict(sizes), seconds=cost) for sizes in buckets.combinations]
     found = CostModel.of(costs, layout.batch, layout.padded)
-    return Model(engine, layout, Intake(program, layout, buckets), buckets, found)
+    return Model(engine, layout, Intake(program, layout, buckets, tables), buckets, found)
 
 
 @asynccontextmanager

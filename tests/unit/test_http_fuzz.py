@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.http_server import INFER, HttpServer, Stream, http_server, post
 from tests.unit.pod_process import question
-from tests.unit.small_models import Encoder, export, prepare
+from tests.unit.small_models import WORDS, Encoder, export, prepare
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 @pytest.fixture(scope="module")
 def server(program: Program) -> Iterator[HttpServer]:
-    with http_server(program, batch=[1, 8], sequence=[8]) as started:
+    with http_server(program, batch=[1, 8], sequence=[8], tables={"ids": WORDS}) as started:
         started.knobs(requestBytes="2Ki", queue={"timeout": "200ms"})
         yield started
         started.quiet(10)
@@ -45,6 +45,7 @@ GOOD = [
     b"GET /v2 HTTP/1.1\r\n\r\n",
     b"POST /v2/repository/index HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}",
     post(b"x" * 3000),
+    post(question([[1, WORDS]])),
 ]
 PIECE = st.sampled_from(GOOD) | st.binary(max_size=20) | st.sampled_from([b"\r\n", b"0\r\n\r\n", b"\x00", b"GET "])
 

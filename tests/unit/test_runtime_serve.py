@@ -182,10 +182,12 @@ async def test_batched_answers_equal_single_ones_whatever_shares_the_run(server:
 
 async def test_a_request_that_makes_the_program_raise_fails_alone(server: PodProcess) -> None:
     server.apply_knobs({"maxWait": "200ms", "maxBatch": 8})
+    before = server.report()["failures"]
     asked = [[[1, 2]], [[3, 4]], [[WORDS + 5, 1]], [[5, 6]]]
     answers = await ask(server.infer, [question(ids) for ids in asked])
-    assert [a.status_code for a in answers] == [200, 200, 500, 200]
-    assert "the program failed on this request" in answers[2].json()["error"]
+    assert [a.status_code for a in answers] == [200, 200, 400, 200]
+    assert answers[2].json()["error"] == f"input 'ids' holds {WORDS + 5}; the model knows 0 to {WORDS - 1}"
+    assert server.report()["failures"] == before, "it is not the model that failed"
     np.testing.assert_allclose(outputs(answers[3])["pooled"], eager(asked[3])["pooled"], rtol=1e-4, atol=1e-5)
     assert answers[0].headers["x-headway-batch-size"] in "12", "the shared run failed and was repeated in halves"
 

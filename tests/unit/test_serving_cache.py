@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from headway_runtime.batching.policy import Priority
-from headway_runtime.errors import DeadlineExceededError, ProgramFailedError, QueueFullError, RequestError
+from headway_runtime.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    ProgramFailedError,
+    QueueFullError,
+    RequestError,
+)
 from headway_runtime.metrics import Metrics
 from headway_runtime.serving.cache import ENTRY_BYTES, ResponseCache, key_of
 from headway_runtime.serving.values import BytesArray, Call, Given, Output, Reply
@@ -104,14 +110,15 @@ def test_when_the_leader_fails_the_next_takes_over_and_nobody_else_fails() -> No
     assert isinstance(clients[2].result, Reply)
 
 
-def test_a_program_that_fails_twice_on_the_same_inputs_has_failed_for_all() -> None:
+@pytest.mark.parametrize("kind", [ProgramFailedError, InvalidRequestError])
+def test_a_program_that_fails_twice_on_the_same_inputs_has_failed_for_all(kind: type[RequestError]) -> None:
     desk = Desk()
     clients = [desk.send() for _ in range(5)]
-    desk.running[0].done(ProgramFailedError("poison"))
+    desk.running[0].done(kind("poison"))
     assert len(desk.running) == 2
-    desk.running[1].done(ProgramFailedError("poison"))
+    desk.running[1].done(kind("poison"))
     assert len(desk.running) == 2
-    assert all(isinstance(client.result, ProgramFailedError) for client in clients)
+    assert all(isinstance(client.result, kind) for client in clients)
     desk.send()
     assert len(desk.running) == 3, "an error is not kept"
 

@@ -264,6 +264,31 @@ async def answered(serving: Desk) -> dict[int, Result]:
     return results
 
 
+@pytest.mark.parametrize("odd", [WORDS, -1])
+async def test_numbers_beyond_a_table_are_the_clients_mistake(encoder: Program, odd: int) -> None:
+    async with desk(encoder, '{"maxBatch": 4}', tables={"ids": WORDS, "mask": 9}, **PADDED) as served:
+        good, bad = text(1, 4), text(3, 4)
+        bad["ids"][2, 1] = odd
+        many = {name: tensor.repeat(3, 1) for name, tensor in bad.items()}  # which is split
+        for inputs in (good, bad, many):
+            served.send(inputs)
+        results = await served.all()
+    assert right(results[0], good)
+    for number in (1, 2):
+        error = results[number]
+        assert isinstance(error, InvalidRequestError)
+        assert str(error) == f"input 'ids' holds {odd}; the model knows 0 to {WORDS - 1}"
+
+
+async def test_a_program_that_fails_on_numbers_that_it_knows_is_to_blame(encoder: Program) -> None:
+    async with desk(encoder, tables={"ids": WORDS + 5}, **PADDED) as served:
+        inputs = text(1, 4)
+        inputs["ids"][0, 0] = WORDS + 1
+        served.send(inputs)
+        results = await served.all()
+    assert isinstance(results[0], ProgramFailedError)
+
+
 async def test_one_poisonous_request_among_many_costs_few_repetitions(encoder: Program) -> None:
     program = Counting(encoder)
     async with desk(program, '{"maxWait": "0ms"}', started=False, **PADDED) as serving:  # type: ignore[arg-type]

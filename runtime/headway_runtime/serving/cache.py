@@ -18,7 +18,7 @@ from typing import Protocol
 
 import torch
 
-from headway_runtime.errors import ProgramFailedError, RequestError
+from headway_runtime.errors import InvalidRequestError, ProgramFailedError, RequestError
 from headway_runtime.logs import log
 from headway_runtime.serving.values import BytesArray, Call, Given, Output, Reply, Value
 
@@ -120,7 +120,7 @@ class ResponseCache:
 
     def _landed(self, key: bytes, flight: "_Flight", result: Result) -> bool:
         """Tell whom this result concerns. False when others still wait: one of them leads now."""
-        flight.failures += isinstance(result, ProgramFailedError)
+        flight.failures += isinstance(result, ProgramFailedError | InvalidRequestError)  # as it will be for the others
         if isinstance(result, Reply) or flight.failures >= TRIES:
             del self._flights[key]
             if isinstance(result, Reply) and flight.generation == self._generation:

@@ -35,10 +35,17 @@ class _Bound(NamedTuple):
 
 
 class Intake:
-    """Checks requests for one program, and names its outputs."""
+    """Checks requests for one program, and names its outputs.
 
-    def __init__(self, program: Program, layout: Layout, buckets: Buckets) -> None:
+    `tables`: input name -> rows of the smallest table that its numbers index (`proof.bounds`). To look at every number
+    of every request would cost more than it saves; it is done when the program has failed (`blame`).
+    """
+
+    def __init__(
+        self, program: Program, layout: Layout, buckets: Buckets, tables: Mapping[str, int] | None = None
+    ) -> None:
         self._program = program
+        self._tables = tables or {}
         self._layout = layout
         self._buckets = buckets
         self._inputs = tuple(spec.name for spec in program.inputs)
@@ -90,6 +97,17 @@ class Intake:
         """The wanted outputs, named."""
         specs = self._program.outputs
         return tuple([Output(specs[at].name, specs[at].datatype, tensors[at]) for at in request.outputs])
+
+    def blame(self, request: Request) -> InvalidRequestError | None:
+        """What is wrong with a request on which the program failed; None when that is not known."""
+        for name, tensor in zip(self._inputs, request.inputs, strict=True):
+            rows = self._tables.get(name)
+            if rows is None or not tensor.numel():
+                continue
+            odd = next((int(end) for end in tensor.to(torch.int64).aminmax() if not 0 <= end < rows), None)
+            if odd is not None:
+                return InvalidRequestError(f"input {name!r} holds {odd}; the model knows 0 to {rows - 1}")
+        return None
 
     def no_rows(self, request: Request) -> Tensors:
         """The outputs of a request without rows, which is answered without running."""

@@ -10,7 +10,7 @@ from functools import partial
 
 from headway_runtime.batching.engine import Answer, Work
 from headway_runtime.batching.policy import Priority, Ticket
-from headway_runtime.errors import RequestError, TooLargeError
+from headway_runtime.errors import ProgramFailedError, RequestError, TooLargeError
 from headway_runtime.knobs import Settings
 from headway_runtime.pod import Model, Pod
 from headway_runtime.serving.account import Account
@@ -110,6 +110,8 @@ class _Waiting:
             drift = self._pod.drift
             if drift is not None and drift.due(now := time.monotonic()):
                 drift.see(self._request.inputs, result.outputs, now)
+        elif type(result) is ProgramFailedError:
+            self._call.done(self._model.intake.blame(self._request) or result)
         else:
             self._call.done(result)
 
