@@ -1,5 +1,6 @@
 """Where a decoder comes from: a folder of Hugging Face, a GGUF file, or the author's own code. Nothing is fetched."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from headway_runtime.export import source as sources
 from headway_runtime.export.errors import ExportError
@@ -72,7 +75,8 @@ def _gguf(path: Path, dtype: torch.dtype) -> Pretrained:
     from headway_runtime.export.generate import accept
 
     with _said_by(path):
-        unread = [tensor.name for tensor in GGUFReader(path).tensors if tensor.name.startswith(_LONG)]
+        reader = GGUFReader(path)
+        unread = [tensor.name for tensor in reader.tensors if tensor.name.startswith(_LONG)]
         if unread:
             raise ExportError(f"{path} has {unread[0]}, which transformers does not read; export the original folder")
         config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
@@ -81,11 +85,35 @@ def _gguf(path: Path, dtype: torch.dtype) -> Pretrained:
         read = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model, torch_dtype=dtype)
         report = model.load_state_dict(read["tensors"], strict=False)
         model.tie_weights()
+        model.generation_config.eos_token_id = _ends(reader, model.generation_config.eos_token_id)
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
     lost = set(report.missing_keys) - set(model.all_tied_weights_keys)
     if lost:
         raise ExportError(f"{path} lacks weights of the model: {', '.join(sorted(lost)[:3])}")
-    return Pretrained(model.eval(), tokenizer)
+    return Pretrained(model.eval(), _without_strangers(tokenizer, config.vocab_size))
+
+
+def _without_strangers(tokenizer: Any, tokens: int) -> Any:
+    """transformers gives to tokenizers of GGUF files special tokens that the model may not have."""
+    document = json.loads(tokenizer.backend_tokenizer.to_str())
+    own = [token for token in document["added_tokens"] if token["id"] < tokens]
+    if len(own) == len(document["added_tokens"]):
+        return tokenizer
+    made = Tokenizer.from_str(json.dumps({**document, "added_tokens": own}))
+    known = made.get_vocab(with_added_tokens=True)
+    named = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
+    found = PreTrainedTokenizerFast(
+        tokenizer_object=made, **{name: text for name, text in named.items() if text in known}
+    )
+    found.chat_template = tokenizer.chat_template
+    return found
+
+
+def _ends(reader: Any, known: int | None) -> list[int] | None:
+    """An instructed model ends its turn by a token of its own, which transformers does not read."""
+    turn = reader.get_field("tokenizer.ggml.eot_token_id")
+    found = {known} if turn is None else {known, int(turn.contents())}
+    return sorted(token for token in found if token is not None) or None
 
 
 def _code(target: str) -> Pretrained:
