@@ -26,6 +26,8 @@ from headway_runtime.program import ProgramError
 from headway_runtime.serving.steps.tokens import open_library
 from headway_runtime.warmup import refusal, threads_restored
 
+MORE_POWER = ("give the pods more CPUs, or write generation.weights: Int8", "spec.template.resources")
+
 Hand = Callable[..., None]
 """Runs a function on the event loop: `hand(function, *args)`."""
 
@@ -42,7 +44,7 @@ def load_generator(pod: Pod, directory: Path, name: str, deliver: Deliver, hand:
     began = time.monotonic()
     with torch.inference_mode():
         _warm(pod, found, hand)
-        hand(pod.begins, "continuing the golden prompts")
+        hand(pod.begins, "continuing the golden prompts", MORE_POWER)
         _verify(pod, found, hand)
     pod.metrics.warm_seconds.set(time.monotonic() - began)
     bounds = generation_knobs.Bounds(found.sequences, found.step_tokens)
@@ -77,7 +79,7 @@ def _warm(pod: Pod, found: Opened, hand: Hand) -> None:
     hand(pod.warming, len(wanted))
     for shape in wanted:
         doing = f"running a step of {shape[0]} tokens of {shape[1]} sequences each"
-        hand(pod.begins, doing)
+        hand(pod.begins, doing, MORE_POWER)
         try:
             hand(pod.warmed, warm(found.decoder, shape))
             if found.draft is not None:

@@ -47,6 +47,7 @@ __all__ = ["LONGEST_STEP", "Generator", "Model", "Pod"]
 
 RECENT_SECONDS = 60.0
 LONGEST_STEP = 600.0  # seconds: a bucket or a trial before the pod is ready that takes longer has failed
+SMALLER_BUCKETS = ("use smaller buckets, or more CPUs", "spec.batching.shapeBuckets")
 _SERVING = (Phase.READY, Phase.DRAINING)
 _OVERLOAD = frozenset({QueueFullError.kind, OverloadedError.kind, DeadlineExceededError.kind})
 STUCK_SECONDS = 30.0  # no run takes this long and 20 times its bucket's measured cost, unless the device hangs
@@ -81,7 +82,7 @@ class Pod:
         self._asked: tuple[str, str] | None = None  # text and hash that wait for the model
         self._total = 0
         self._costs: list[BucketCost] = []
-        self._step: tuple[str, float] | None = None  # what the loading thread does, and since when
+        self._step: tuple[str, float, str, str] | None = None  # what the loading thread does, since when, and advice
         metrics.sandbox_complete.set(sandbox is not None and not sandbox.missing)
         metrics.revision.info({"model": config.model, "revision": config.revision})
         metrics.instances.set(config.batching.instances)
@@ -142,18 +143,19 @@ class Pod:
             self.phase = Phase.WARMING
         self._total = total
 
-    def begins(self, step: str) -> None:
-        """The loading thread begins with `step`, such as `running bucket batch=8`."""
-        self._step = (step, time.monotonic())
+    def begins(self, step: str, advice: tuple[str, str] = SMALLER_BUCKETS) -> None:
+        """The loading thread begins with `step`, such as `running bucket batch=8`. `advice`: what to do where it does
+        not end, and the field of the spec.
+        """
+        self._step = (step, time.monotonic(), *advice)
 
     def overdue(self) -> Termination | None:
         """Why loading has failed, when its present step has taken longer than any may."""
         if self._step is None or self.model is not None or time.monotonic() - self._step[1] < LONGEST_STEP:
             return None
-        message = f"{self._step[0]}: not done after {LONGEST_STEP / 60:.0f} minutes; use smaller buckets, or more CPUs"
-        return Termination(
-            reason="WarmUpFailed", message=message, condition="Ready", field="spec.batching.shapeBuckets"
-        )
+        step, _, advice, field = self._step
+        message = f"{step}: not done after {LONGEST_STEP / 60:.0f} minutes; {advice}"
+        return Termination(reason="WarmUpFailed", message=message, condition="Ready", field=field)
 
     def warmed(self, cost: BucketCost) -> None:
         """One more bucket was run."""

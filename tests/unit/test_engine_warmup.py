@@ -99,6 +99,16 @@ def test_a_step_that_goes_on_is_not_overdue() -> None:
     assert pod.overdue() is None
 
 
+def test_what_to_do_about_a_step_that_does_not_end_is_said_with_the_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = Pod(COLD, Metrics(), Origin())
+    pod.begins("continuing the golden prompts", ("give the pods more CPUs", "spec.template.resources"))
+    monkeypatch.setattr("headway_runtime.pod.LONGEST_STEP", 0.0)
+    failure = pod.overdue()
+    assert failure is not None
+    assert failure.field == "spec.template.resources"
+    assert failure.message.endswith("give the pods more CPUs")
+
+
 def test_the_page_says_the_same_limits() -> None:
     page = " ".join((ROOT / "docs/batching.md").read_text().split())
     assert LONGEST_STEP == 600
