@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from headway_runtime.batching.tickets import LEVEL_SECONDS, Priority
+from headway_runtime.generation import holdings
 from headway_runtime.generation.admission import OVERTAKERS
 from headway_runtime.generation.line import Refusal
 from headway_runtime.generation.scheduler import LOGITS
@@ -141,6 +142,17 @@ def test_a_request_that_does_not_fit_is_overtaken_by_a_few_and_then_by_nobody() 
     assert large.at[0] <= min(client.at[0] for client in small[OVERTAKERS:])
 
 
+def test_nobody_takes_the_blocks_that_a_prompt_in_chunks_will_need() -> None:
+    desk = Desk(blocks=21, max_length=320, step_tokens=64)
+    long = desk.submit(ask(prompt(250, 1), 5))
+    desk.step()
+    short = desk.submit(ask(prompt(60, 2), 5))
+    desk.run()
+    assert long.at[0] == 4
+    assert short.at[0] > long.at[-1]
+    assert not any(record.preempted for record in desk.records)
+
+
 def test_a_priority_goes_before_those_that_came_a_little_earlier_only() -> None:
     desk = Desk(max_sequences=1)
     desk.submit(ask(prompt(5, 0), 3))
@@ -267,17 +279,18 @@ def test_what_is_found_longest_ago_makes_room_first_and_ends_before_beginnings()
         desk.run()
     desk.submit(ask(prompt(50, 9), 14))  # takes the three that hold nothing, and the one that was released first
     desk.run()
-    assert [len(_found(desk, seed)) for seed in range(3)] == [2, 3, 3]
+    assert [_found(desk, seed) for seed in range(3)] == [2, 3, 3]
 
 
-def _found(desk: Desk, seed: int) -> list[int]:
+def _found(desk: Desk, seed: int) -> int:
+    """Blocks of the prompt that need not be computed."""
     client = Client()
     desk.offer(ask(prompt(49, seed), 1), client)
     request = client.request
     assert request is not None
-    keys = [request.sequences[0].key(number) for number in range(3)]
+    found = len(holdings.found(desk.scheduler.pool, request.sequences[0]))
     desk.scheduler.drop(request)
-    return [block for key in keys if (block := desk.scheduler.pool.find(key)) is not None]
+    return found
 
 
 def test_several_answers_share_the_prompt_which_runs_once() -> None:
