@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from headway_runtime.generation.sampling import Ask, Sampler
-from headway_runtime.generation.sampling.randomness import exponentials, key, uniform
+from headway_runtime.generation.sampling.randomness import exponentials, key
 from headway_runtime.generation.values import Sampling
 from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
@@ -83,22 +83,29 @@ def test_the_many_unlikely_tokens_get_their_share() -> None:
 
 
 def test_a_row_that_is_flat_is_drawn_evenly() -> None:
-    times = counted(torch.zeros(16_384), Sampling(seed=6))
+    times = counted(torch.zeros(20_480), Sampling(seed=6), draws=4000)  # more than race
 
     assert improbable(times.reshape(64, -1).sum(1), np.full(64, 1 / 64)) < 4
 
 
-def test_the_numbers_of_a_draw_are_uniform_and_exponential() -> None:
+def test_the_numbers_of_a_draw_are_exponential_and_of_no_place_alike() -> None:
     keys = [key(seed, index, position) for seed in range(10) for index in range(10) for position in range(100)]
-    uniforms = np.array([uniform(each, 3) for each in keys])
-    means = np.array([exponentials(each, np.arange(100)).mean() for each in keys])
-    shares = np.bincount((uniforms * 50).astype(int), minlength=50)
+    numbers = np.array([exponentials(each, np.arange(100)) for each in keys])
+    uniforms = 1 - np.exp(-numbers)
 
     assert len(set(keys)) == len(keys)
-    assert improbable(shares, np.full(50, 1 / 50)) < 4
-    assert abs(means.mean() - 1) < 4 / math.sqrt(100 * len(keys))
-    assert abs(means.std() - 0.1) < 0.004
-    assert abs(np.corrcoef(uniforms[1:], uniforms[:-1])[0, 1]) < 4 / math.sqrt(len(keys))
+    assert improbable(np.bincount((uniforms * 1000).astype(int).ravel(), minlength=1000), np.full(1000, 1e-3)) < 4
+    for near in (uniforms[1:, 0] - uniforms[:-1, 0], uniforms[:, 1] - uniforms[:, 0]):
+        assert abs(near.std() - math.sqrt(1 / 6)) < 0.01  # of two that know nothing of each other
+
+
+def test_what_has_no_weight_is_never_drawn() -> None:
+    logits = torch.full((40_000,), -math.inf)
+    logits[5::7] = 0  # fewer than race one by one
+    logits[20_000:] = 0  # and more
+    for several in (logits[:20_000], logits):
+        times = counted(several, Sampling(seed=9), draws=300)
+        assert not times[several.numpy() == -math.inf].any()
 
 
 def test_a_candidates_number_does_not_depend_on_the_other_candidates() -> None:

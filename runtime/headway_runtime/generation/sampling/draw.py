@@ -9,7 +9,8 @@ The draw is a race: each candidate has an exponential number, divided by its pro
 Gumbel trick in other words). With the same numbers, two distributions that are alike choose the same token in most
 cases: with a chance of at least (1 - d) / (1 + d), where d is their total variation distance (Daliri, Musco and Suresh,
 2024). That is how a draft model guesses what is drawn. The many unlikely tokens of a row without filters take part as
-one, and are told apart only when it wins: the distribution is the same, at a fraction of the random numbers.
+one, and race among themselves, by blocks, only when it wins: the distribution is the same, at a fraction of the random
+numbers.
 """
 
 import math
@@ -18,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headway_runtime.generation.sampling.lanes import Ids, Row, at_least, largest
-from headway_runtime.generation.sampling.randomness import SOMEWHERE, exponentials, uniform
+from headway_runtime.generation.sampling.randomness import exponentials
 from headway_runtime.generation.values import Sampling
 
-Weights = npt.NDArray[np.float64]
-
+SOMEWHERE = 1 << 40  # an id beyond all tokens': of the unlikely ones together
 UNLIKELY = math.exp(-12)  # of the likeliest one's probability
-MOST = 4096  # candidates that race one by one
+MOST = 16_384  # candidates that race one by one
+BLOCK = 1024
+BLOCKS = 1 << 41  # ids of blocks are from here on
 
 
 def draw(row: Row, top: float, sampling: Sampling, key: int) -> int:
@@ -47,13 +49,13 @@ def draw(row: Row, top: float, sampling: Sampling, key: int) -> int:
             likely = weights[ids]
         return _race(*_nucleus(ids, likely, sampling, total), key)
     if ids.size > MOST:
-        return _at(weights, uniform(key, SOMEWHERE))
+        return _race_by_blocks(weights, key)
     rest = max(total - float(likely.sum()), 0.0)
     first = _race(np.append(ids, SOMEWHERE), np.append(likely, rest), key)
     if first != SOMEWHERE:
         return first
     weights[ids] = 0
-    return _at(weights, uniform(key, SOMEWHERE + 1))
+    return _race_by_blocks(weights, key)
 
 
 def _weights(logits: Row, top: float, sampling: Sampling) -> Row:
@@ -80,14 +82,16 @@ def _nucleus(ids: Ids, weights: Row, sampling: Sampling, total: float | None = N
 
 def _race(ids: Ids, weights: npt.NDArray[np.floating], key: int) -> int:
     if ids.size > MOST:
-        return int(ids[_at(weights, uniform(key, SOMEWHERE))])
+        return int(ids[_race_by_blocks(weights, key)])
     if ids.size == 1:
         return int(ids[0])
     with np.errstate(divide="ignore"):  # nobody wins with nothing
         return int(ids[np.argmin(exponentials(key, ids) / weights)])
 
 
-def _at(weights: npt.NDArray[np.floating], share: float) -> int:
-    """The index at which so much of the sum is reached: the inverse of the distribution function."""
-    together = np.cumsum(weights, dtype=np.float64)
-    return min(int(np.searchsorted(together, share * together[-1], side="right")), int(np.flatnonzero(weights)[-1]))
+def _race_by_blocks(weights: npt.NDArray[np.floating], key: int) -> int:
+    """Blocks race by what they have together, then those of the one that wins. The index."""
+    starts = np.arange(0, weights.size, BLOCK)
+    start = BLOCK * (_race(starts // BLOCK + BLOCKS, np.add.reduceat(weights, starts), key) - BLOCKS)
+    inside = weights[start : start + BLOCK]
+    return _race(np.arange(start, start + inside.size), inside, key)

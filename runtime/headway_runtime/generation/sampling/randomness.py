@@ -14,9 +14,6 @@ _SECOND = 0x94D049BB133111EB
 _WORD = (1 << 64) - 1
 _UNIT = 2.0**-53
 
-SOMEWHERE = 1 << 40
-"""An id beyond all tokens': the draw among those that have none of their own."""
-
 
 def key(seed: int, index: int, position: int) -> int:
     """64 bits for one token of one answer."""
@@ -24,11 +21,6 @@ def key(seed: int, index: int, position: int) -> int:
     for word in (seed, index, position):
         mixed = _mix((mixed ^ word & _WORD) + _GOLDEN & _WORD)
     return mixed
-
-
-def uniform(key: int, candidate: int) -> float:
-    """Of (0, 1)."""
-    return ((_mix(key + (candidate + 1) * _GOLDEN & _WORD) >> 11) + 0.5) * _UNIT
 
 
 def exponentials(key: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
