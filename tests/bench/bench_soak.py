@@ -38,7 +38,12 @@ def main() -> None:
         with pod(folder, folder / "model", batching={"shapeBuckets": BUCKETS}) as server:
             server.wait_for_phase()
             before = cpu_seconds(server.process.pid)
-            found = soak(server, program, seconds=options.seconds)
+            try:
+                found = soak(server, program, seconds=options.seconds)
+            except Exception:
+                print(f"the pod's exit code is {server.process.poll()}; the end of its log:", file=sys.stderr)
+                print((folder / "log").read_text()[-4000:], file=sys.stderr)
+                raise
             used = cpu_seconds(server.process.pid) - before
             report = server.report()
     grown, share = found.growth()
