@@ -8,8 +8,10 @@ from headway_runtime.generation.facts import Facts
 from headway_runtime.generation.values import ConstraintKind
 from headway_runtime.prepare.decoder import DecoderFacts
 from headway_runtime.protocols.openai import chat, completions
-from headway_runtime.protocols.openai.errors import ParameterError
+from headway_runtime.protocols.openai.errors import ParameterError, error_body
 from headway_runtime.protocols.openai.question import CallForm, Chat
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 DEFAULTS = (("temperature", 0.7), ("topK", 20), ("topP", 0.9))
@@ -128,6 +130,7 @@ def test_prompts_are_texts_or_tokens_one_or_many(prompt: object, expected: objec
         ({"prompt": [[]]}, "prompt", "prompt 0 must be"),
         ({"prompt": [100]}, "prompt", "prompt 0 must be"),
         ({"prompt": ["a"] * 129}, "prompt", "129 prompts; at most 128"),
+        ({"prompt": ["a"] * 128, "n": 5}, "n", "5 answers to 128 prompts; at most 512"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "one of text, json_object, json_schema"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema", "is not a JSON schema"),
         ({"guided_regex": ""}, "guided_regex", "is not a text"),
@@ -291,3 +294,27 @@ def test_forms_are_known_by_the_template() -> None:
     assert form_of('{% if tools %}{"name": function name, "parameters": dictionary}') is CallForm.LLAMA
     assert form_of('{{ \'{\\"name\\": x, \\"parameters\\": y}\' }} tools') is CallForm.LLAMA
     assert form_of("{{ messages }}") is CallForm.NONE
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = sorted(completions.KNOWN | chat.KNOWN | {"unknown"})
+MESSAGE = st.dictionaries(st.sampled_from(["role", "content", "name", "tool_calls", "tool_call_id"]), JSON)
+PART = st.dictionaries(st.sampled_from(["type", "text", "function", "name", "parameters"]), JSON)
+
+
+@given(body=st.dictionaries(st.sampled_from(NAMES), JSON | st.lists(MESSAGE | PART, max_size=3) | PART, max_size=6))
+@settings(max_examples=400, deadline=None)
+def test_whatever_a_body_holds_it_is_read_or_refused_with_a_field(body: dict[str, Any]) -> None:
+    refusals = []
+    for read in (of_completion, of_chat):
+        try:
+            read(**{"model": "m", **body, "max_tokens": 5})
+        except ParameterError as error:
+            refusals.append(error)
+    for refused in refusals:
+        assert refused.parameter
+        assert json.loads(error_body(refused))["error"]["message"]

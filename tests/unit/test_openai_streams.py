@@ -331,6 +331,25 @@ def test_a_body_may_be_compressed(server: TextServer) -> None:
     assert answer.json()["choices"][0]["text"] == "a"
 
 
+def test_bodies_that_are_malformed_late_or_too_large_are_refused_in_openais_shape(server: TextServer) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nhost: pod\r\n"
+    cases = [
+        (f"{head}transfer-encoding: chunked\r\n\r\nZZ\r\n", 400, "not framed"),
+        (f"{head}content-length: 9\r\nx-headway-timeout: 50ms\r\n\r\n{{", 504, "deadline"),
+        (f"{head}content-length: 9999999999\r\n\r\n", 413, "at most"),
+        (f"{head}content-length: 2\r\nx-headway-priority: top\r\n\r\n{{}}", 400, "not one of low"),
+        (f"{head}content-length: 2\r\n\r\n[]", 400, "must be a JSON object"),
+        (f'{head}content-length: 8\r\n\r\n"\\ud800"', 400, "not JSON"),
+        (f"{head}content-length: 2\r\n\r\n{{}}", 400, "model: is not given"),
+    ]
+    for data, status, words in cases:
+        with server.ask(data.encode()) as stream:
+            answer = stream.answer()
+        error = answer.json()["error"]
+        assert (answer.status, set(error)) == (status, {"message", "type", "param", "code"}), data
+        assert words in error["message"]
+
+
 def test_prompts_that_wait_for_a_thread_are_bounded(server: TextServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "MAX_WAITING", 0)
     answer = server.client.post(server.url + PATH, json=body(prompt="text"))

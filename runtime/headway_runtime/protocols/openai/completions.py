@@ -21,6 +21,7 @@ from headway_runtime.protocols.openai.sampling import (
 
 PATH = "/v1/completions"
 MAX_PROMPTS = 128
+MAX_CHOICES = 512
 USUAL_TOKENS = 16  # as OpenAI has it
 KNOWN = SAMPLING | STREAMING | IGNORED | FORMATS | {"model", "prompt", "best_of", "echo", "logprobs", "max_tokens"}
 REFUSED = {
@@ -50,8 +51,13 @@ def read(document: dict[str, Any], facts: Facts) -> Question:
     best_of = fields.integer("best_of", 1, 128)
     if best_of not in (None, generate.n):
         raise ParameterError("best_of", f"{best_of} is not n ({generate.n}): answers are not ranked here")
+    prompts = _prompts(fields, facts)
+    if len(prompts) * generate.n > MAX_CHOICES:
+        raise ParameterError(
+            "n", f"{generate.n} answers to {len(prompts)} prompts; at most {MAX_CHOICES} in one request"
+        )
     return Question(
-        prompts=_prompts(fields, facts),
+        prompts=prompts,
         generate=generate,
         max_tokens=max_tokens,
         stream=stream,
