@@ -48,3 +48,12 @@ def test_what_another_weight_shares_stays(tmp_path: Path) -> None:
     assert mapped(path) >= BYTES
     found.release({"w1"})
     assert mapped(path) <= mmap.PAGESIZE
+
+
+def test_what_rests_comes_back_as_it_is_read(tmp_path: Path) -> None:
+    path, found = weights(tmp_path, 0, BYTES)
+    assert float(found.tensors["w0"].sum() + found.tensors["w1"].sum()) > 0
+    found.rest()
+    assert mapped(path) <= mmap.PAGESIZE
+    assert float(found.tensors["w1"][0]) == ROWS
+    assert mapped(path) > 0

@@ -128,7 +128,7 @@ class DecoderFile:
         self.limits = _limits(document)
         self._directory = directory
         self._document = document
-        self._plan = packing.plan(document)
+        self._plan = packing.plan(document, tables=True)
         self._gate: ShapeGate | None = None
 
     def weights_bytes(self, precision: Precision) -> int:
@@ -161,15 +161,13 @@ class DecoderFile:
             where,
             function=lambda name: functions.get(name) or multiplications.resolve(name),
         )
-        rows = self._document["weights"]
-        records = {row["offset"]: row["bytes"] for row in rows if row["value"] in self._plan.kept}
         return Decoder(
             geometry=self.geometry,
             facts=self.facts,
             limits=self.limits,
             machine=machine,
             cache=cache,
-            weights_bytes=multiplications.bytes + sum(records.values()),
+            weights_bytes=multiplications.bytes + packing.stored_bytes(self._plan, self._document, precision),
             device=where,
         )
 

@@ -1,7 +1,8 @@
 """Multiplications by stored weights, replaced by kernels that pack their weight once, when the decoder loads.
 
 A weight that several of them use (an embedding that is the last layer's, too) is packed once. Where rows of it are
-looked up as well, the original stays, mapped from the file: only the rows that are read become memory.
+looked up as well, they are kept in the same precision beside it; as exported they stay in the file, mapped, and only
+those that are read become memory.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,14 +12,15 @@ from typing import Any
 import torch
 from headway_api.types import Precision
 
-from headway_runtime.kernels import linear
+from headway_runtime.kernels import linear, rows
 from headway_runtime.prepare.translate.graph import references
 from headway_runtime.program import functions
 from headway_runtime.program.datatypes import TORCH
 from headway_runtime.program.weights import Weights
 
 LINEAR = "aten.linear.default"
-_PACKED = "packed:"  # no name of an operator has a colon
+LOOKUP = "aten.embedding.default"
+_PACKED, _ROWS = "packed:", "rows:"  # no name of an operator has a colon
 
 Node = Mapping[str, Any]
 Key = tuple[Any, ...]
@@ -26,66 +28,103 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`nodes`: those of the document, with `packed:<weight>` in the place of what will be packed. `weights`: the rows
-    of the weights to pack, by value; `same`: for each weight of such a node the value that is packed for it; `kept`:
-    weights that other nodes read.
+    """`nodes`: those of the document, with `packed:<weight>` in the place of what will be packed, and `rows:<table>` of
+    what is looked up. `weights`: what the document says of the weights to pack, by value; `same`: for each weight of
+    such a node the value that is packed for it; `tables`: what it says of tables; `kept`: weights that others read.
     """
 
     nodes: tuple[Node, ...]
     weights: Mapping[str, Node]
     same: Mapping[str, str]
+    tables: Mapping[str, Node]
     kept: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Multiplications:
-    """What a plan's operators stand for, and the bytes of the packed weights."""
+    """What a plan's operators stand for, and the bytes of the packed weights and of tables."""
 
     by_weight: Mapping[str, Callable[..., Any]]
     bytes: int
 
     def resolve(self, name: str) -> Callable[..., Any]:
         """The function behind an operator's name. Raises ProgramError for a name off the list."""
-        return self.by_weight[name] if name.startswith(_PACKED) else functions.resolve(name)
+        return self.by_weight[name] if name in self.by_weight else functions.resolve(name)
 
 
-def plan(document: Mapping[str, Any]) -> Plan:
-    """Which weights are packed: those of two axes that a multiplication of the main graph reads as they are stored."""
-    rows = {row["value"]: row for row in document["weights"] if _packable(row)}
-    nodes = tuple(_replaced(node, rows) for node in document["nodes"])
+def plan(document: Mapping[str, Any], *, tables: bool = False) -> Plan:
+    """Which weights are packed: those of two axes that a multiplication of the main graph reads as they are stored.
+    ``tables``: those in which it looks up, too.
+    """
+    stored = {row["value"]: row for row in document["weights"] if _packable(row)}
+    nodes = tuple(_replaced(node, stored, tables=tables) for node in document["nodes"])
     users = [node["op"].removeprefix(_PACKED) for node in nodes if node["op"].startswith(_PACKED)]
+    looked = [node["op"].removeprefix(_ROWS) for node in nodes if node["op"].startswith(_ROWS)]
     first: dict[Key, str] = {}
-    same = {value: first.setdefault(_key(rows[value]), value) for value in users}
+    same = {value: first.setdefault(_key(stored[value]), value) for value in users}
     kept = {value for node in nodes for value in references([node["args"], list(node["kwargs"].values())])}
     kept |= {output["value"] for output in document["outputs"]}
     every = {row["value"] for row in document["weights"]}
-    return Plan(nodes, {value: rows[value] for value in same.values()}, same, frozenset(kept & every))
+    return Plan(
+        nodes,
+        {value: stored[value] for value in same.values()},
+        same,
+        {value: stored[value] for value in looked},
+        frozenset(kept & every),
+    )
 
 
 def least_bytes(planned: Plan, document: Mapping[str, Any], precision: Precision) -> int:
-    """What the weights of a decoder take at least: those that are packed, and the records of the others."""
-    others: dict[int, int] = {
-        row["offset"]: row["bytes"] for row in document["weights"] if row["value"] in planned.kept
-    }
-    return sum(_packed_bytes(row, precision) for row in planned.weights.values()) + sum(others.values())
+    """What the weights of a decoder take at least: those that are packed, tables, and the records of the others."""
+    tables = [row for row in planned.tables.values() if _becomes_smaller(row, precision)]
+    kept = sum(_packed_bytes(row, precision) for row in (*planned.weights.values(), *tables))
+    return kept + stored_bytes(planned, document, precision)
+
+
+def stored_bytes(planned: Plan, document: Mapping[str, Any], precision: Precision) -> int:
+    """Of the records that stay mapped."""
+    tables = {value for value, row in planned.tables.items() if not _becomes_smaller(row, precision)}
+    stored = planned.kept | tables
+    found: dict[int, int] = {row["offset"]: row["bytes"] for row in document["weights"] if row["value"] in stored}
+    return sum(found.values())
 
 
 def pack(planned: Plan, weights: Weights, precision: Precision) -> Multiplications:
     """Pack one weight after the other, and give back what its original took: never more than one is there twice."""
     packed: dict[str, linear.Packed] = {}
+    tables: dict[str, rows.Rows] = {}
+    stored: dict[str, torch.Tensor] = {}
+    for value in planned.tables:
+        if (table := rows.keep(weights.tensors[value].detach(), precision)) is not None:
+            tables[value] = table
+        else:
+            stored[value] = weights.tensors[value]
+    needed = planned.kept | stored.keys()
     for value in planned.weights:
         packed[value] = linear.pack(weights.tensors[value].detach(), precision)
-        weights.release({name for name, other in planned.same.items() if other == value} - planned.kept)
+        weights.release({name for name, other in planned.same.items() if other == value} - needed)
+    weights.release(tables.keys() - needed)
+    weights.rest()
+    lookups = {_ROWS + value: _lookup(table) for value, table in tables.items()}
+    lookups |= {_ROWS + value: _lookup_stored(table) for value, table in stored.items()}
     return Multiplications(
-        {_PACKED + value: packed[other] for value, other in planned.same.items()},
-        sum(found.bytes for found in packed.values()),
+        lookups | {_PACKED + value: packed[other] for value, other in planned.same.items()},
+        sum(found.bytes for found in packed.values()) + sum(found.bytes for found in tables.values()),
     )
 
 
 def unpacked(planned: Plan, weights: Weights) -> Multiplications:
-    """The same multiplications by the weights as they are mapped."""
-    found = {value: weights.tensors[value] for value in planned.same}
-    return Multiplications({_PACKED + value: _linear(weight) for value, weight in found.items()}, 0)
+    """The same by the weights as they are mapped."""
+    tables = {_ROWS + value: _lookup_stored(weights.tensors[value]) for value in planned.tables}
+    return Multiplications(tables | {_PACKED + value: _linear(weights.tensors[value]) for value in planned.same}, 0)
+
+
+def _lookup(table: rows.Rows) -> Callable[..., torch.Tensor]:
+    return lambda indices, *_: table(indices)  # what else an embedding takes is about training
+
+
+def _lookup_stored(table: torch.Tensor) -> Callable[..., torch.Tensor]:
+    return lambda indices, *_: torch.nn.functional.embedding(indices, table)
 
 
 def _linear(weight: torch.Tensor) -> Callable[..., torch.Tensor]:
@@ -101,13 +140,21 @@ def _key(row: Node) -> Key:
     return (row["offset"], row["start"], row["dtype"], tuple(row["shape"]), tuple(row["stride"]))
 
 
-def _replaced(node: Node, rows: Mapping[str, Node]) -> Node:
-    if node["op"] != LINEAR or node["kwargs"] or len(node["args"]) not in (2, 3):
+def _becomes_smaller(row: Node, precision: Precision) -> bool:
+    return precision is Precision.INT8 or (precision is Precision.BFLOAT16 and row["dtype"] != "bfloat16")
+
+
+def _replaced(node: Node, stored: Mapping[str, Node], *, tables: bool) -> Node:
+    """With another name, and without the weight among its arguments."""
+    args = node["args"]
+    at = {LINEAR: 1, LOOKUP: 0 if tables else None}.get(node["op"])
+    if at is None or node["kwargs"] or len(args) <= at:
         return node
-    x, weight, *bias = node["args"]
-    if not isinstance(weight, dict) or weight.get("v") not in rows:
+    weight = args[at]
+    if not isinstance(weight, dict) or weight.get("v") not in stored:
         return node
-    return {**node, "op": _PACKED + weight["v"], "args": [x, *bias]}
+    name = (_PACKED if node["op"] == LINEAR else _ROWS) + weight["v"]
+    return {**node, "op": name, "args": [*args[:at], *args[at + 1 :]]}
 
 
 def _packed_bytes(row: Node, precision: Precision) -> int:

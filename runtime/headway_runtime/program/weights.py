@@ -54,6 +54,11 @@ class Weights:
                     self._mapping.madvise(mmap.MADV_DONTNEED, first, length)
                     os.posix_fadvise(file.fileno(), first, length, os.POSIX_FADV_DONTNEED)
 
+    def rest(self) -> None:
+        """All that was read so far leaves this process; what is read from here on comes back, page by page."""
+        if self._mapping is not None:
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+
 
 def open_weights(path: Path, table: Sequence[Mapping[str, Any]], device: torch.device) -> dict[str, torch.Tensor]:
     """Tensors by value name, for a program that reads all of them as long as it runs."""
