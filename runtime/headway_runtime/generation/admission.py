@@ -35,8 +35,8 @@ class Headroom:
 
     How long answers become nobody knows. Too little room, and the last ones are preempted, and run again what they had;
     too much, and the pool stands half empty. So it grows by a block when somebody was preempted, and falls slowly while
-    nobody is (as SGLang's ratio of new tokens does). Simulated with requests for several times the pool: a quarter to two
-    fifths fewer preemptions than with one block always, in 2 to 6 % more steps, which are smaller.
+    nobody is (as SGLang's ratio of new tokens does). Simulated with requests for several times the pool: a quarter to
+    two fifths fewer preemptions than with one block always, in 2 to 6 % more steps, which are smaller.
     """
 
     def __init__(self) -> None:
