@@ -15,7 +15,7 @@ import pytest
 
 from tests.bench.peers import processes
 from tests.bench.peers.client import Exchange, Load, RefusedError, WrongAnswerError, once
-from tests.bench.peers.figures import Figure, percentile, table
+from tests.bench.peers.figures import Figure, table
 from tests.bench.peers.forms import Form, binary, instances, oip, plain
 from tests.bench.peers.processes import ProcessTable, Stat, cpu_seconds, descendants
 
@@ -71,12 +71,6 @@ def test_what_a_server_leaves_behind_is_counted_and_ended_with_it(tmp_path: Path
         supervisor.wait(30)
     with pytest.raises(ProcessLookupError):
         os.kill(orphan, 0)
-
-
-def test_percentiles_are_values_that_occurred() -> None:
-    ordered = [float(n) for n in range(1, 101)]
-    assert [percentile(ordered, share) for share in (0.0, 0.5, 0.99, 1.0)] == [1, 50, 99, 100]
-    assert percentile([7.0], 0.99) == 7
 
 
 def test_a_figure_is_the_median_with_its_range() -> None:

@@ -68,7 +68,9 @@ def test_a_pod_that_is_told_to_end_under_load_loses_no_accepted_request(tmp_path
         try:
             for thread in threads:
                 thread.start()
-            time.sleep(1.0)
+            patience = time.monotonic() + 60  # a busy machine takes seconds for the first answers
+            while not all(client.answered for client in clients) and time.monotonic() < patience:
+                time.sleep(0.05)
             before = sum(client.answered for client in clients)
             serving.process.send_signal(signal.SIGTERM)
             assert serving.process.wait(30) == 0, log(serving)
@@ -77,7 +79,7 @@ def test_a_pod_that_is_told_to_end_under_load_loses_no_accepted_request(tmp_path
             for thread in threads:
                 thread.join(30)
     assert [client.lost for client in clients] == [[]] * CLIENTS
-    assert before > 0
+    assert before >= CLIENTS
     assert sum(client.answered for client in clients) > before, "it served while it drained"
 
 

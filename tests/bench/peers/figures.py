@@ -1,6 +1,5 @@
 """From rounds to figures: pure."""
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +22,6 @@ class Figure:
     def text(self, digits: int = 0) -> str:
         """`median (least-greatest)`."""
         return f"{self.median:,.{digits}f} ({self.least:,.{digits}f}-{self.greatest:,.{digits}f})"
-
-
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """The least of `ordered` that at least `share` (0 to 1) of them do not exceed: the nearest-rank percentile."""
-    if not ordered:
-        return math.nan
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headway_runtime.bench.statistics import percentile
+
 from tests.bench.peers.catalogue import Peer, Settings
 from tests.bench.peers.client import RefusedError
-from tests.bench.peers.figures import Figure, percentile, table
+from tests.bench.peers.figures import Figure, table
 from tests.bench.peers.running import Round
 
 
@@ -41,8 +43,8 @@ def of_round(measured: Round, *, may_refuse: bool = False) -> Mapping[str, float
         "cpu_us": measured.cpu / len(ordered) * 1e6,
         "per_cpu_second": len(ordered) / measured.cpu,
         "per_second": len(ordered) / outcome.seconds,
-        "p50_ms": percentile(ordered, 0.50) * 1e3,
-        "p99_ms": percentile(ordered, 0.99) * 1e3,
+        "p50_ms": percentile(ordered, 50) * 1e3,
+        "p99_ms": percentile(ordered, 99) * 1e3,
         "refused": refused / (refused + len(ordered)),
     }
 
