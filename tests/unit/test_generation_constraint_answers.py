@@ -191,3 +191,10 @@ def test_a_tokenizer_that_is_not_understood_is_told() -> None:
     constraints = Constraints(TOKENIZERS["metaspace"], vocabulary=40, end=[0])
     with pytest.raises(InvalidRequestError, match="its tokenizer is of another kind"):
         constraints.prepare(Constraint(ConstraintKind.REGEX, "a"))
+
+
+def test_special_tokens_are_no_text_that_matches() -> None:
+    sampler = Sampler(VOCABULARY, CONSTRAINTS)
+    state = sampler.open(asked(Sampling(constraint=Constraint(ConstraintKind.REGEX, "<(s|tool call)>"))), 0)
+    assert state.allowed((BYTES.token_to_id("<s>"),)) == ()
+    assert state.allowed((BYTES.token_to_id("<tool call>"),)) != ()

@@ -4,6 +4,7 @@ Nobody can end a thread. Should a grammar that no bound foresaw be compiled for 
 goes on, no other is begun, so that at most one core is lost to it.
 """
 
+import re
 import threading
 from collections.abc import Callable
 
@@ -68,7 +69,7 @@ class Compiler:
 
 def why(matcher: LLMatcher) -> str:
     """What the library says, without its state."""
-    told = str(matcher.get_error()).split("<state>")[0].strip()
+    told = re.split("<state>|<backtrace>", str(matcher.get_error()))[0]
     return " ".join(told.split())[:300]
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher
 from tokenizers import Tokenizer
 
-from headway_runtime.errors import InvalidRequestError, first_line
+from headway_runtime.errors import InvalidRequestError
+from headway_runtime.generation.constraints import vocabulary as vocabulary_of
 from headway_runtime.generation.constraints.compiling import Compiler
 from headway_runtime.generation.constraints.matcher import Matcher
 from headway_runtime.generation.values import Constraint
@@ -41,42 +42,31 @@ class Constraints:
     """
 
     def __init__(self, tokenizer: Tokenizer, *, vocabulary: int, end: Sequence[int]) -> None:
-        self._tokenizer = tokenizer
-        self._vocabulary = vocabulary
-        self._end = list(end)
-        self._read: LLTokenizer | None = None
+        """Reads the vocabulary, which takes a second or two for a large one."""
+        self._tokenizer = vocabulary_of.read(tokenizer, vocabulary=vocabulary, end=end)
         self._bits = np.zeros(-(-vocabulary // 32), np.int32)
         self._known: OrderedDict[Constraint, Prepared] = OrderedDict()
         self._compiler = Compiler()
         self._lock = threading.Lock()
 
     def prepare(self, constraint: Constraint) -> Prepared:
-        """The same, compiled. Takes a millisecond for most, a second at most; the first one reads the vocabulary, too
-        (0.5 s for 49,152 tokens). Raises InvalidRequestError; QueueFullError: another's takes too long.
+        """The same, compiled. Takes a millisecond for most, ten seconds at most.
+
+        Raises InvalidRequestError; QueueFullError: another's takes too long.
         """
         if isinstance(constraint, Prepared):
             return constraint
+        if self._tokenizer is None:
+            raise InvalidRequestError("this model's answers cannot be constrained: its tokenizer is of another kind")
         with self._lock:
             if (known := self._known.get(constraint)) is not None:
                 self._known.move_to_end(constraint)
                 return known
-            tokenizer = self._vocabulary_read()
         prepared = Prepared(
-            constraint.kind, constraint.text, self._compiler.compiled(constraint, tokenizer), self._bits
+            constraint.kind, constraint.text, self._compiler.compiled(constraint, self._tokenizer), self._bits
         )
         with self._lock:
             self._known[constraint] = prepared
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
         return prepared
-
-    def _vocabulary_read(self) -> LLTokenizer:
-        if self._read is None:
-            try:
-                self._read = LLTokenizer(self._tokenizer.to_str(), n_vocab=self._vocabulary, eos_token=self._end)
-            except ValueError as error:
-                said = first_line(error)
-                raise InvalidRequestError(
-                    f"this model's answers cannot be constrained: its tokenizer is of another kind ({said})"
-                ) from None
-        return self._read

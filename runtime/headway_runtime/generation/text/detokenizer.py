@@ -13,11 +13,11 @@ _T = TypeVar("_T", bytes, str | bytes)
 
 
 class Detokenizer:
-    """Of one tokenizer; its tokens are remembered for all texts. For one thread."""
+    """Of one tokenizer; its tokens are remembered for all texts. For one thread. `special`: tokens without a text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._special = {token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special}
+        self.special = {token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special}
         self._byte_level = is_byte_level(tokenizer)
         self._fallback = fallback(tokenizer)
         self._bytes: dict[int, bytes] = {}
@@ -33,11 +33,23 @@ class Detokenizer:
             return FallbackJoining(pieces, self._fallback.strip)
         return WindowJoining(lambda tokens: str(self._tokenizer.decode(tokens, skip_special_tokens=skip_special)))
 
+    def bytes_of(self, token: int) -> bytes | None:
+        """What a token adds to a text, whatever is beside it; None where that cannot be said."""
+        text = self._tokenizer.id_to_token(token)
+        if text is None:
+            return b""
+        if self._byte_level:
+            return bytes_of(text)
+        if self._fallback is None:
+            return None
+        piece = self._piece(text)
+        return piece if isinstance(piece, bytes) else piece.encode()
+
     def _looked_up(
         self, known: dict[int, _T], read: Callable[[str], _T], nothing: _T, *, skip_special: bool
     ) -> Callable[[int], _T]:
         def look_up(token: int) -> _T:
-            if skip_special and token in self._special:
+            if skip_special and token in self.special:
                 return nothing
             found = known.get(token)
             if found is None:
