@@ -26,7 +26,7 @@ from headway_runtime.generation.settings import Settings
 from headway_runtime.generation.values import Constraint, ConstraintKind, FinishReason, Generate, Sampling, Stream
 from headway_runtime.program.decoder import StepInputs
 
-from tests.unit.generation_desk import FOREVER, Client, ask
+from tests.unit.generation_desk import FOREVER, Client, Desk, ask
 from tests.unit.generation_fakes import VOCABULARY, FakeDecoder, expected, mixed, tokenizer
 
 PATIENCE = 30.0
@@ -360,6 +360,19 @@ def test_an_idle_engine_sleeps() -> None:
         before = time.process_time()
         time.sleep(0.3)
         assert time.process_time() - before < 0.1
+
+
+def test_a_draft_program_that_fails_costs_its_drafts_only() -> None:
+    desk = Desk(draft=(draft := FakeDecoder(64)), drafts=3)
+    client = desk.submit(ask((1, 2), 40))
+    for _ in range(3):
+        desk.step()
+    draft.fails = failing_on(client.tokens()[-1], ValueError("no"))
+    desk.step()
+    draft.fails = lambda inputs: None
+    desk.run()
+    assert client.tokens() == expected((1, 2), 40)
+    assert [record.drafted > 0 for record in desk.records[2:6]] == [True, False, True, True]
 
 
 def test_a_draft_must_have_as_many_blocks() -> None:

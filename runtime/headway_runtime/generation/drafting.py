@@ -62,7 +62,7 @@ class DraftProgram:
         """One token after the other, for all answers at the same time. A failure costs nothing but these drafts."""
         try:
             self._propose([(work, answers[work.sequence.id]) for work in works])
-        except RuntimeError as error:
+        except Exception as error:
             log_seldom("draft_failed", error_type=type(error).__name__, error_message=first_line(error))
 
     def _propose(self, pairs: list[tuple[Work, Answer]]) -> None:

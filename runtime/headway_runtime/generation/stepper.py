@@ -101,17 +101,18 @@ class Stepper:
         return True
 
     def _choose(self, ran: Ran, outcome: Outcome) -> None:
+        logits = ran.logits.cpu()
         for work, first in zip(ran.works, ran.firsts, strict=True):
             answer = self._answers[work.sequence.id]
             try:
                 if work.tells_prompt:
-                    first += _tell_prompt(work, ran.logits[first : first + work.count])
+                    first += _tell_prompt(work, logits[first : first + work.count])
                 if not work.samples:
                     outcome.made.append(Made(answer, work))
                     continue
                 for sequence in _whose(work):
                     ask = Ask(self._answers[sequence.id].state, first, work.drafts)
-                    made = self._make(work, sequence, self._sampler.sample(ran.logits, [ask])[0], outcome)
+                    made = self._make(work, sequence, self._sampler.sample(logits, [ask])[0], outcome)
                     outcome.made.append(made)
             except Exception as error:
                 outcome.fail(work.sequence.request, _as_request_error(error))
