@@ -21,7 +21,7 @@ Exported = Callable[[str], Path]
 def prepared(source: Path, target: Path) -> Program:
     target.mkdir(exist_ok=True)
     repack.repack(inspection.inspect(str(source)), source, target)
-    return load_program(target, dimension_names={})
+    return load_program(target, dimension_names={}, pack=False)  # packed weights round otherwise
 
 
 def oracle(path: Path) -> Any:
