@@ -93,6 +93,11 @@ class Generator:
         """End its thread after the current step. On the event loop."""
         self.engine.stop()
 
+    def stretch(self, settings: knobs.Settings) -> float:
+        """Steps of as many tokens and sequences as at first were warmed."""
+        fixed = self.fixed
+        return max(1.0, settings.step_tokens / fixed.step_tokens, settings.limits.max_batch / fixed.max_sequences)
+
     def busy_for(self) -> float:
         """Seconds that the current step has taken so far; 0 between steps."""
         return self.engine.busy_for()

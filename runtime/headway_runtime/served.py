@@ -45,5 +45,8 @@ class Served(Protocol):
     def stop(self) -> None:
         """End its threads after their current runs. On the event loop."""
 
+    def stretch(self, settings: Settings) -> float:
+        """How many times longer than the warmed runs one may take, by these knobs."""
+
     def busy_for(self) -> float:
         """Seconds that the longest of its current runs has taken so far."""

@@ -10,6 +10,8 @@ import httpx
 import pytest
 from headway_runtime.prepare import decoding, repack
 from headway_runtime.serving.steps.tokens import open_library
+from tritonclient import grpc as grpcclient
+from tritonclient.utils import InferenceServerException
 
 from tests.unit.generator_desk import prepared
 from tests.unit.pod_process import MODEL, PodProcess, pod
@@ -105,6 +107,15 @@ def test_tensors_are_refused_with_where_to_ask_instead(running: PodProcess) -> N
     assert (refused.status_code, "/v1/completions" in refused.json()["error"]) == (400, True), refused.text
 
 
+def test_over_grpc_the_model_is_described_and_tensors_are_refused_likewise(running: PodProcess) -> None:
+    with grpcclient.InferenceServerClient(running.grpc) as client:
+        assert client.is_model_ready(MODEL)
+        assert client.get_model_metadata(MODEL).name == MODEL
+        assert client.get_model_config(MODEL).config.name == MODEL
+        with pytest.raises(InferenceServerException, match="/v1/completions"):
+            client.infer(MODEL, [])
+
+
 def test_the_api_document_describes_no_route_that_is_not_served(running: PodProcess) -> None:
     paths = running.client.get(f"{running.url}/openapi.json").json()["paths"]
     assert f"/v2/models/{MODEL}/infer" not in paths
@@ -117,6 +128,7 @@ def test_its_metrics_count_tokens_times_and_blocks(running: PodProcess) -> None:
         return {name: float(value) for name, value in (line.split() for line in lines if line[0] != "#")}
 
     before = read()
+    assert len(before) < 600, "docs/metrics.md says how many a pod has"
     made = sum(
         complete(running, prompt="The quick", max_tokens=4, n=2).json()["usage"]["completion_tokens"] for _ in "ab"
     )

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from headway_api.podconfig import Phase
+from headway_api.podconfig import BucketCost, Phase
 from headway_runtime.batching.tickets import Priority
 from headway_runtime.errors import (
     DeadlineExceededError,
@@ -173,3 +173,7 @@ async def test_a_step_that_does_not_come_back_is_found_by_the_liveness_check(
     assert not running.pod.stuck()
     monkeypatch.setattr(running.generator.engine, "_running_since", time.monotonic() - 40)
     assert running.pod.stuck()
+    running.pod.warmed(BucketCost(sizes={"tokens": 256, "sequences": 1}, seconds=0.5))
+    assert running.pod.stuck(), "twenty times as long as that are 10 s"
+    running.pod.knobs_changed('{"stepTokens":2560}', "large")
+    assert not running.pod.stuck(), "a step may have ten times as many tokens now"
