@@ -87,13 +87,16 @@ def test_the_bound_of_one_thread_is_not_another_s() -> None:
     found: list[int] = []
 
     def outer(row: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        thread = threading.Thread(target=lambda: found.append(len(Map(lambda x: (x,))([torch.zeros(1 << 12)], [])[0])))
-        thread.start()
-        thread.join()
+        if not found:  # once is enough: the bound of all steps holds from the first on
+            thread = threading.Thread(
+                target=lambda: found.append(len(Map(lambda x: (x,))([torch.zeros(1 << 12)], [])[0]))
+            )
+            thread.start()
+            thread.join()
         return (row,)
 
     Map(outer)([torch.zeros(1).expand(1 << 9)], [])
-    assert set(found) == {1 << 12}
+    assert found == [1 << 12]
 
 
 def test_a_branch_is_chosen_by_one_element() -> None:
