@@ -8,6 +8,7 @@
 
 namespace {
 
+constexpr int STREAMS = 4;          // strips that one row follows side by side: memory brings four sooner than one
 constexpr int64_t PIECE = 96;       // rows of a tile, at most
 constexpr double WORTH = 30000;     // nanoseconds below which one thread does it: waking another costs some 6000
 constexpr double READ_BYTES = 20;   // of weights in a nanosecond
@@ -19,20 +20,43 @@ struct Tile {
   float at[PIECE][COLUMNS];
 };
 
-INLINE void leave_tile(const Linear &of, const Tile &tile, int64_t strip, int64_t row, int64_t rows) {
+// The sums of R rows and one strip, or of one row and S strips, from the tile or from nothing, and back.
+template <int R, int S> INLINE void begin(vf (&sums)[R][S * VECTORS], const Tile &tile, int64_t first, bool anew) {
+#pragma unroll
+  for (int r = 0; r < R; r++)
+#pragma unroll
+    for (int v = 0; v < S * VECTORS; v++)
+      sums[r][v] = anew ? vf{} : load(tile.at[first + r + v / VECTORS] + v % VECTORS * VL);
+}
+template <int R, int S> INLINE void end(const vf (&sums)[R][S * VECTORS], Tile &tile, int64_t first) {
+#pragma unroll
+  for (int r = 0; r < R; r++)
+#pragma unroll
+    for (int v = 0; v < S * VECTORS; v++) store(tile.at[first + r + v / VECTORS] + v % VECTORS * VL, sums[r][v]);
+}
+
+// Calls f<R, 1>(row) for groups of rows, or f<1, STREAMS>(0).
+template <typename F> INLINE void in_passes(int64_t strips, int64_t rows, const F &f) {
+  if (strips == STREAMS)
+    f.template operator()<1, STREAMS>(0);
+  else
+    in_groups(rows, [&]<int R>(int64_t first) { f.template operator()<R, 1>(first); });
+}
+
+INLINE void leave_tile(const Linear &of, const float (*tile)[COLUMNS], int64_t strip, int64_t row, int64_t rows) {
   int64_t column = strip * COLUMNS, width = of.N - column < COLUMNS ? of.N - column : COLUMNS;
   float bias[COLUMNS] = {};
   if (of.bias) __builtin_memcpy(bias, of.bias + column, width * sizeof(float));
   for (int64_t r = 0; r < rows; r++) {
     float *y = of.y + (row + r) * of.N + column;
     if (width == COLUMNS)
-      for (int c = 0; c < COLUMNS; c += VL) store(y + c, load(tile.at[r] + c) + load(bias + c));
+      for (int c = 0; c < COLUMNS; c += VL) store(y + c, load(tile[r] + c) + load(bias + c));
     else
-      for (int64_t c = 0; c < width; c++) y[c] = tile.at[r][c] + bias[c];
+      for (int64_t c = 0; c < width; c++) y[c] = tile[r][c] + bias[c];
   }
 }
 
-// compute(strip, row, rows, tile) for all strips and pieces of rows. `bytes`: of a weight.
+// compute(strip, strips, row, rows, tile) for all strips and pieces of rows. `bytes`: of a weight.
 template <typename F> void over_strips(const Linear &of, double bytes, const F &compute) {
   int64_t strips = strips_of(of.N), pieces = (of.M + PIECE - 1) / PIECE;
   double weights = (double)of.N * of.K;
@@ -43,9 +67,11 @@ template <typename F> void over_strips(const Linear &of, double bytes, const F &
     int64_t piece = number % pieces, first = number / pieces * span;
     int64_t row = of.M * piece / pieces, rows = of.M * (piece + 1) / pieces - row;
     Tile tile;
-    for (int64_t strip = first; strip < first + span && strip < strips; strip++) {
-      compute(strip, row, rows, tile);
-      leave_tile(of, tile, strip, row, rows);
+    int64_t last = first + span < strips ? first + span : strips;
+    for (int64_t strip = first, count; strip < last; strip += count) {
+      count = of.M == 1 && strip + STREAMS <= last ? STREAMS : 1;
+      compute(strip, count, row, rows, tile);
+      for (int64_t i = 0; i < count; i++) leave_tile(of, tile.at + i, strip + i, row, rows);
     }
   });
 }

@@ -11,6 +11,8 @@
 
 namespace {
 
+constexpr int64_t DEPTH = 1024;  // pairs of K at a time: a strip stays near for all rows
+
 INLINE int64_t pairs_of(int64_t K) { return (K + 1) / 2; }
 
 // `x` and `weights` hold two numbers in each lane.
@@ -21,6 +23,22 @@ INLINE vf add_products(vf sum, vi x, vi weights) {
   sum = fma((vf)(x << 16), (vf)(weights << 16), sum);
   return fma((vf)(x & (int32_t)0xffff0000), (vf)(weights & (int32_t)0xffff0000), sum);
 #endif
+}
+
+template <int R, int NV>
+INLINE void add_pairs(vf (&sums)[R][NV], const int32_t *x, int64_t x_row, const int32_t *const (&weights)[NV],
+                      int64_t depth) {
+  for (int64_t k = 0; k < depth; k++) {
+    vi columns[NV];
+#pragma unroll
+    for (int v = 0; v < NV; v++) columns[v] = *(const vi_any *)(weights[v] + k * COLUMNS);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      vi both = vi{} + x[r * x_row + k];
+#pragma unroll
+      for (int v = 0; v < NV; v++) sums[r][v] = add_products(sums[r][v], both, columns[v]);
+    }
+  }
 }
 
 }  // namespace
@@ -44,25 +62,20 @@ int OF_LEVEL(linear_bfloat16)(const Linear &of) {
   if (!x) return NO_MEMORY;
   for (int64_t m = 0; m < of.M; m++)
     for (int64_t k = 0; k < 2 * pairs; k++) x[m * 2 * pairs + k] = k < of.K ? narrowed(of.x[m * of.K + k]) : 0;
-  over_strips(of, sizeof(uint16_t), [&](int64_t strip, int64_t row, int64_t rows, Tile &tile) {
-    const int32_t *weights = (const int32_t *)of.weights + strip * pairs * COLUMNS;
-    in_groups(rows, [&]<int R>(int64_t first) {
-      vf sums[R][VECTORS] = {};
-      const int32_t *from = (const int32_t *)x + (row + first) * pairs;
-      for (int64_t k = 0; k < pairs; k++) {
-        vi columns[VECTORS];
-#pragma unroll
-        for (int v = 0; v < VECTORS; v++) columns[v] = *(const vi_any *)(weights + k * COLUMNS + v * VL);
-#pragma unroll
-        for (int r = 0; r < R; r++) {
-          vi both = vi{} + from[r * pairs + k];
-#pragma unroll
-          for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], both, columns[v]);
-        }
-      }
-      for (int r = 0; r < R; r++)
-        for (int v = 0; v < VECTORS; v++) store(tile.at[first + r] + v * VL, sums[r][v]);
-    });
+  over_strips(of, sizeof(uint16_t), [&](int64_t strip, int64_t strips, int64_t row, int64_t rows, Tile &tile) {
+    for (int64_t k = 0; k < pairs; k += DEPTH) {
+      int64_t depth = pairs - k < DEPTH ? pairs - k : DEPTH;
+      const int32_t *weights = (const int32_t *)of.weights + (strip * pairs + k) * COLUMNS;
+      in_passes(strips, rows, [&]<int R, int S>(int64_t first) {
+        vf sums[R][S * VECTORS];
+        begin<R, S>(sums, tile, first, k == 0);
+        const int32_t *columns[S * VECTORS];
+        for (int v = 0; v < S * VECTORS; v++)
+          columns[v] = weights + v / VECTORS * pairs * COLUMNS + v % VECTORS * VL;
+        add_pairs(sums, (const int32_t *)x + (row + first) * pairs + k, pairs, columns, depth);
+        end<R, S>(sums, tile, first);
+      });
+    }
   });
   free(x);
   return FINE;

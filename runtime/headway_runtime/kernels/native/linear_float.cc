@@ -17,20 +17,18 @@ void OF_LEVEL(pack_float)(const float *weight, int64_t N, int64_t K, float *pack
 }
 
 void OF_LEVEL(linear_float)(const Linear &of) {
-  over_strips(of, sizeof(float), [&](int64_t strip, int64_t row, int64_t rows, Tile &tile) {
+  over_strips(of, sizeof(float), [&](int64_t strip, int64_t strips, int64_t row, int64_t rows, Tile &tile) {
     for (int64_t k = 0; k < of.K; k += DEPTH) {
       int64_t depth = of.K - k < DEPTH ? of.K - k : DEPTH;
       const float *weights = (const float *)of.weights + (strip * of.K + k) * COLUMNS;
-      in_groups(rows, [&]<int R>(int64_t first) {
-        vf sums[R][VECTORS];
-        const float *columns[VECTORS];
-        for (int v = 0; v < VECTORS; v++) {
-          columns[v] = weights + v * VL;
-          for (int r = 0; r < R; r++) sums[r][v] = k ? load(tile.at[first + r] + v * VL) : vf{};
-        }
-        multiply<R, VECTORS>(sums, of.x + (row + first) * of.K + k, of.K, columns, COLUMNS, depth);
-        for (int v = 0; v < VECTORS; v++)
-          for (int r = 0; r < R; r++) store(tile.at[first + r] + v * VL, sums[r][v]);
+      in_passes(strips, rows, [&]<int R, int S>(int64_t first) {
+        vf sums[R][S * VECTORS];
+        begin<R, S>(sums, tile, first, k == 0);
+        const float *columns[S * VECTORS];
+        for (int v = 0; v < S * VECTORS; v++)
+          columns[v] = weights + v / VECTORS * of.K * COLUMNS + v % VECTORS * VL;
+        multiply(sums, of.x + (row + first) * of.K + k, of.K, columns, COLUMNS, depth);
+        end<R, S>(sums, tile, first);
       });
     }
   });

@@ -80,37 +80,36 @@ struct Tokens {
   int64_t groups;
 };
 
-template <int R> INLINE void multiply_bytes(vf (&results)[R][VECTORS], const Tokens &x, int64_t row,
-                                            const int8_t *weights) {
-  for (int64_t g = 0; g < x.groups; g++) {
-    int64_t from = row * x.groups + g;
-    const int8_t *group = weights + g * GROUP_BYTES, *bytes = x.bytes + from * GROUP;
-    vi sums[R][VECTORS];
+// Adds the products of one group of K with S strips, whose weights are `apart` bytes from each other.
+template <int R, int S>
+INLINE void add_group(vf (&results)[R][S * VECTORS], const Tokens &x, int64_t from, const int8_t *weights, int64_t apart) {
+  constexpr int NV = S * VECTORS;
+  const int8_t *bytes = x.bytes + from * GROUP;
+  vi sums[R][NV];
 #pragma unroll
-    for (int r = 0; r < R; r++)
+  for (int r = 0; r < R; r++)
 #pragma unroll
-      for (int v = 0; v < VECTORS; v++) sums[r][v] = vi{} + x.starts[from + r * x.groups];
-    for (int64_t k = 0; k < QUADS; k++) {
-      vi columns[VECTORS];
+    for (int v = 0; v < NV; v++) sums[r][v] = vi{} + x.starts[from + r * x.groups];
+  for (int64_t k = 0; k < QUADS; k++) {
+    vi columns[NV];
 #pragma unroll
-      for (int v = 0; v < VECTORS; v++) columns[v] = *(const vi_any *)(group + (k * COLUMNS + v * VL) * 4);
+    for (int v = 0; v < NV; v++)
+      columns[v] = *(const vi_any *)(weights + v / VECTORS * apart + (k * COLUMNS + v % VECTORS * VL) * 4);
 #pragma unroll
-      for (int r = 0; r < R; r++) {
-        int32_t four;
-        __builtin_memcpy(&four, bytes + r * x.groups * GROUP + k * 4, 4);
+    for (int r = 0; r < R; r++) {
+      int32_t four;
+      __builtin_memcpy(&four, bytes + r * x.groups * GROUP + k * 4, 4);
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++) sums[r][v] = add_products(sums[r][v], vi{} + four, columns[v]);
-      }
+      for (int v = 0; v < NV; v++) sums[r][v] = add_products(sums[r][v], vi{} + four, columns[v]);
     }
-    const uint16_t *scales = (const uint16_t *)(group + GROUP * COLUMNS);
+  }
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++) {
-      vf scale = load(scales + v * VL);
+  for (int v = 0; v < NV; v++) {
+    vf scale = load((const uint16_t *)(weights + v / VECTORS * apart + GROUP * COLUMNS) + v % VECTORS * VL);
 #pragma unroll
-      for (int r = 0; r < R; r++) {
-        vf both = scale * x.scales[from + r * x.groups];
-        results[r][v] = fma(__builtin_convertvector(sums[r][v], vf), both, results[r][v]);
-      }
+    for (int r = 0; r < R; r++) {
+      vf both = scale * x.scales[from + r * x.groups];
+      results[r][v] = fma(__builtin_convertvector(sums[r][v], vf), both, results[r][v]);
     }
   }
 }
@@ -155,14 +154,18 @@ int OF_LEVEL(linear_int8)(const Linear &of) {
     int64_t k = at % groups * GROUP, count = of.K - k < GROUP ? of.K - k : GROUP;
     x.scales[at] = quantise(of.x + at / groups * of.K + k, count, x.bytes + at * GROUP, x.starts + at);
   }
-  over_strips(of, sizeof(int8_t), [&](int64_t strip, int64_t row, int64_t rows, Tile &tile) {
+  over_strips(of, sizeof(int8_t), [&](int64_t strip, int64_t strips, int64_t row, int64_t rows, Tile &tile) {
     const int8_t *weights = (const int8_t *)of.weights + strip * groups * GROUP_BYTES;
-    in_groups(rows, [&]<int R>(int64_t first) {
-      vf results[R][VECTORS] = {};
-      multiply_bytes<R>(results, x, row + first, weights);
-      for (int v = 0; v < VECTORS; v++)
-        for (int r = 0; r < R; r++) store(tile.at[first + r] + v * VL, results[r][v]);
-    });
+    // Few rows wait for memory: two passes follow it side by side. More rows do not, and a strip stays near for them.
+    int64_t step = rows > ROWS && rows <= 8 ? 1 : groups;
+    for (int64_t g = 0; g < groups; g += step)
+      in_passes(strips, rows, [&]<int R, int S>(int64_t first) {
+        vf results[R][S * VECTORS];
+        begin<R, S>(results, tile, first, g == 0);
+        for (int64_t i = g; i < g + step; i++)
+          add_group<R, S>(results, x, (row + first) * groups + i, weights + i * GROUP_BYTES, groups * GROUP_BYTES);
+        end<R, S>(results, tile, first);
+      });
   });
   free(room);
   return FINE;
