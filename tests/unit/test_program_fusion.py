@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 import torch
 from headway_api.types import Precision
+from headway_runtime.export.generate import export_decoder
 from headway_runtime.kernels.pointwise import Pointwise, pointwise
 from headway_runtime.program import decoder as decoders
 from headway_runtime.program import functions, load
 from headway_runtime.program.decoder import Decoder, read_decoder
 from headway_runtime.program.fusion import fuse, patterns, trial
+from headway_runtime.program.fusion import lean as lean_module
 from headway_runtime.program.fusion.graph import Node
 
-from tests.decoders import FAMILIES, tiny
-from tests.unit.decoder_steps import prepared, step
+from tests.decoders import FAMILIES, tiny, tiny_model, tiny_tokenizer
+from tests.unit.decoder_steps import greedy, prepared, step
 
 KERNELS = pointwise()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no native kernels for this processor")
@@ -50,6 +52,32 @@ def test_a_decoder_with_fewer_operators_answers_alike(
         [(tokens[:34], 33, [1, 2, 3]), (tokens[:40], 7, [4, 5, 6]), (tokens[20:21], 0, [7])],
     ):
         torch.testing.assert_close(fused.step(step(parts)), plain.step(step(parts)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+def test_a_decoder_of_16_bits_computes_in_32_between_its_products(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = export_decoder(tiny_model(family).to(torch.bfloat16), tiny_tokenizer(), path=tmp_path / "half.pt2").path
+    directory = prepared(source, tmp_path / "prepared")
+    fused = opened(directory)
+    for golden in fused.facts.golden:
+        assert greedy(fused, golden.prompt, len(golden.tokens)) == list(golden.tokens)
+    with monkeypatch.context() as patch:
+        patch.setattr(decoders, "pointwise", lambda: None)
+        plain = opened(directory)
+    assert operators(fused) < 0.4 * operators(plain)
+    assert fused.weights_bytes == plain.weights_bytes
+    tokens = [(11 * n + 5) % 384 for n in range(40)]
+    answers = [decoder.step(step([(tokens, 0, [1, 2, 3])])) for decoder in (fused, plain)]
+    torch.testing.assert_close(*answers, rtol=0.05, atol=0.05 * float(answers[1].abs().max()))
+
+
+def test_one_of_16_bits_that_would_answer_otherwise_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = export_decoder(tiny_model().to(torch.bfloat16), tiny_tokenizer(), path=tmp_path / "half.pt2").path
+    directory = prepared(source, tmp_path / "prepared")
+    monkeypatch.setattr(lean_module, "NARROW", 1e-6)
+    assert operators(opened(directory)) > 100
 
 
 @pytest.mark.parametrize("broken", ["norm", "add_norm", "gate", "rotate"])

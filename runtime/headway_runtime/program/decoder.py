@@ -9,7 +9,7 @@ The register machine is that of every program (`load.build`); two things are bou
 cache, and multiplications by stored weights to packed ones (`packing`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,8 @@ from headway_runtime.prepare.sizes import dimensions as sizes_of
 from headway_runtime.prepare.sizes import expression as ex
 from headway_runtime.program import load, packing
 from headway_runtime.program.errors import OutputError, ProgramError, ShapeError
-from headway_runtime.program.fusion import trial
+from headway_runtime.program.fusion.lean import Lean, lean
+from headway_runtime.program.fusion.trial import MOST_TOKENS
 from headway_runtime.program.interface import Interface, resolved, specs
 from headway_runtime.program.machine import Machine
 from headway_runtime.program.shape_gate import Need, ShapeGate
@@ -151,13 +152,13 @@ class DecoderFile:
         """Map the weights, pack those that are multiplied by, and take the memory of the cache."""
         where = torch.device(device)
         weights = Weights(self._directory / repack.WEIGHTS, self._document["weights"], where)
-        document, constants, functions = self._lean(weights, where)
-        multiplications = packing.pack(self._plan, weights, precision)
+        found = self._lean(weights, where)
+        multiplications = packing.pack(self._plan, weights, precision, wide=found.wide)
         cache = PagedCache(self.geometry, blocks=blocks, dtype=cache_dtype, device=where)
-        functions = {**functions, ATTENTION: cache.attend}
+        functions = {**found.functions, ATTENTION: cache.attend}
         machine = load.build(
-            document,
-            constants,
+            found.document,
+            found.constants,
             where,
             function=lambda name: functions.get(name) or multiplications.resolve(name),
         )
@@ -171,28 +172,13 @@ class DecoderFile:
             device=where,
         )
 
-    def _lean(
-        self, weights: Weights, device: torch.device
-    ) -> tuple[dict[str, Any], Mapping[str, torch.Tensor], Mapping[str, Callable[..., Any]]]:
-        """The document with inputs in the contract's order and, where native code has larger operators, fewer of them;
-        the tensors that its nodes read; and what the larger operators stand for.
-        """
+    def _lean(self, weights: Weights, device: torch.device) -> Lean:
+        """With inputs in the contract's order and, where native code has larger operators, fewer of them."""
         inputs = {item["name"]: item for item in self._document["inputs"]}
-        document = {
-            **self._document,
-            "nodes": self._plan.nodes,
-            "inputs": [inputs[name] for name, _, _ in INPUTS],
-        }
-        kept = {value: tensor for value, tensor in weights.tensors.items() if value in self._plan.kept}
-        kernels = pointwise() if device.type == "cpu" and min(self.limits) >= trial.MOST_TOKENS else None
-        if kernels is None:
-            return document, kept, {}
-        resolve = packing.unpacked(self._plan, weights).resolve
-        fused = trial.fused(trial.Written(document, kept, resolve, self.geometry), kernels)
-        if fused is None:
-            return document, kept, {}
-        outputs = [{"value": name} for name in fused.outputs]
-        return {**document, "nodes": fused.nodes, "outputs": outputs}, fused.constants, fused.functions
+        ordered = [inputs[name] for name, _, _ in INPUTS]
+        document = {**self._document, "nodes": self._plan.nodes, "inputs": ordered}
+        can = device.type == "cpu" and min(self.limits) >= MOST_TOKENS
+        return lean(document, self._plan, weights, self.geometry, kernels=pointwise() if can else None)
 
 
 def read_decoder(directory: Path, program: str | None = None) -> DecoderFile:

@@ -5,7 +5,7 @@ looked up as well, they are kept in the same precision beside it; as exported th
 those that are read become memory.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,11 @@ class Plan:
     same: Mapping[str, str]
     tables: Mapping[str, Node]
     kept: frozenset[str]
+
+    @property
+    def is_half(self) -> bool:
+        """Whether what is multiplied by, or looked up, has 16 bits."""
+        return any(row["dtype"] != "float32" for row in (*self.weights.values(), *self.tables.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,11 @@ def stored_bytes(planned: Plan, document: Mapping[str, Any], precision: Precisio
     return sum(found.values())
 
 
-def pack(planned: Plan, weights: Weights, precision: Precision) -> Multiplications:
-    """Pack one weight after the other, and give back what its original took: never more than one is there twice."""
+def pack(planned: Plan, weights: Weights, precision: Precision, *, wide: bool = False) -> Multiplications:
+    """Pack one weight after the other, and give back what its original took: never more than one is there twice.
+
+    ``wide``: what is looked up is float32. (A product is of the type of what is multiplied.)
+    """
     packed: dict[str, linear.Packed] = {}
     tables: dict[str, rows.Rows] = {}
     stored: dict[str, torch.Tensor] = {}
@@ -105,30 +113,46 @@ def pack(planned: Plan, weights: Weights, precision: Precision) -> Multiplicatio
         weights.release({name for name, other in planned.same.items() if other == value} - needed)
     weights.release(tables.keys() - needed)
     weights.rest()
-    lookups = {_ROWS + value: _lookup(table) for value, table in tables.items()}
-    lookups |= {_ROWS + value: _lookup_stored(table) for value, table in stored.items()}
+    lookups = {_ROWS + value: _lookup(table, wide=wide) for value, table in tables.items()}
+    lookups |= {_ROWS + value: _lookup(_stored(table), wide=wide) for value, table in stored.items()}
     return Multiplications(
         lookups | {_PACKED + value: packed[other] for value, other in planned.same.items()},
         sum(found.bytes for found in packed.values()) + sum(found.bytes for found in tables.values()),
     )
 
 
-def unpacked(planned: Plan, weights: Weights) -> Multiplications:
-    """The same by the weights as they are mapped."""
-    tables = {_ROWS + value: _lookup_stored(weights.tensors[value]) for value in planned.tables}
-    return Multiplications(tables | {_PACKED + value: _linear(weights.tensors[value]) for value in planned.same}, 0)
+def stand_ins(planned: Plan, weights: Weights, *, wide: bool = False) -> Multiplications:
+    """The same lookups, by the tables as they are mapped, and something in the place of each product that costs next to
+    nothing: each output is a sum of two inputs. For trials of what lies between products, whatever these answer.
+    """
+    tables = {_ROWS + value: _lookup(_stored(weights.tensors[value]), wide=wide) for value in planned.tables}
+    products = {
+        _PACKED + value: _stand_in(planned.weights[other]["shape"], number)
+        for number, (value, other) in enumerate(planned.same.items())
+    }
+    return Multiplications(tables | products, 0)
 
 
-def _lookup(table: rows.Rows) -> Callable[..., torch.Tensor]:
+def _stand_in(shape: Sequence[int], seed: int) -> Callable[..., torch.Tensor]:
+    outputs, inputs = shape
+    numbers = torch.arange(outputs)
+    first, second = (numbers * 7919 + 31 * seed) % inputs, (numbers * 104729 + 17 * seed + 5) % inputs
+
+    def call(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        y = x[..., first] - 0.5 * x[..., second]
+        return y if bias is None else y + bias
+
+    return call
+
+
+def _lookup(table: Callable[[torch.Tensor], torch.Tensor], *, wide: bool) -> Callable[..., torch.Tensor]:
+    if wide:
+        return lambda indices, *_: table(indices).float()
     return lambda indices, *_: table(indices)  # what else an embedding takes is about training
 
 
-def _lookup_stored(table: torch.Tensor) -> Callable[..., torch.Tensor]:
-    return lambda indices, *_: torch.nn.functional.embedding(indices, table)
-
-
-def _linear(weight: torch.Tensor) -> Callable[..., torch.Tensor]:
-    return lambda x, bias=None: torch.nn.functional.linear(x, weight, bias)
+def _stored(table: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda indices: torch.nn.functional.embedding(indices, table)
 
 
 def _packable(row: Node) -> bool:

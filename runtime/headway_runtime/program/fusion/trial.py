@@ -1,8 +1,8 @@
 """Two small steps are run as the program is written and watched; what was fused then runs the same steps, and another.
 Where the logits differ, the program runs as it is written.
 
-All of it multiplies by the weights as they were exported: in fewer bits, a sum in another order may be rounded to
-another number, and one could not tell that from a mistake.
+The products themselves are the same in both, whatever they are, so that something cheap stands in for each
+(`packing.stand_ins`): a trial of a large decoder reads none of its weights.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,15 +22,17 @@ from headway_runtime.program.fusion.graph import Run
 from headway_runtime.program.machine import Machine
 
 Resolve = Callable[[str], Callable[..., Any]]
+Step = Sequence[torch.Tensor]
+"""Inputs in the contract's order."""
 
 WATCHED, WIDTHS = ((4, 3), (2, 6, 2)), (2, 1)
 """New tokens of each sequence of the steps that are watched, and blocks: no size of one is that of the other."""
 MOST_TOKENS = 10
+EXACT = 1e-4
+"""Of the largest logit: between sums in another order, which differ by less than a hundredth of it, and mistakes."""
 _BLOCKS = 8
 _CPU = torch.device("cpu")
-
-TOLERANCE = 1e-3
-"""Of the largest logit: between sums in another order, which differ by less than a hundredth of it, and mistakes."""
+_FAILURES = (RuntimeError, ArithmeticError, IndexError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,16 @@ class Written:
     resolve: Resolve
     geometry: DecoderGeometry
 
+    @property
+    def outputs(self) -> list[str]:
+        """The value that is its output."""
+        return [output["value"] for output in self.document["outputs"]]
+
+    def answer(self, step: Step) -> torch.Tensor:
+        """Logits of one step, over an empty cache."""
+        found: torch.Tensor = self.machine(self.outputs).call(*step)[0]
+        return found
+
     def machine(self, outputs: Sequence[str]) -> Machine:
         """One that answers with these values, over a small cache of its own."""
         return _machine(self, self.document["nodes"], self.constants, outputs, self.resolve)
@@ -54,29 +66,49 @@ def fused(written: Written, kernels: Pointwise) -> Fused | None:
     try:
         with torch.inference_mode():
             return _fused(written, kernels)
-    except (RuntimeError, ArithmeticError, IndexError, TypeError, ValueError) as error:
-        log("not_fused", reason=str(error).partition("\n")[0][:300])  # what is wrong shows when it is warmed
+    except _FAILURES as error:
+        log("not_fused", reason=_first(error))  # what is wrong shows when it is warmed
         return None
+
+
+def alike(written: Written, other: Written, *, tolerance: float) -> bool:
+    """Whether two programs answer alike, within `tolerance` of the largest logit."""
+    try:
+        with torch.inference_mode():
+            wanted = [written.answer(step) for step in _steps()]
+            return _agree(wanted, other.answer, tolerance, what="not_widened")
+    except _FAILURES as error:
+        log("not_widened", reason=_first(error))
+        return False
 
 
 def _fused(written: Written, kernels: Pointwise) -> Fused | None:
     nodes = written.document["nodes"]
-    steps = [_step(news, width) for news, width in zip(WATCHED, WIDTHS, strict=True)]
+    *steps, smallest = _steps()
     runs = [_watch(written, step) for step in steps]
-    outputs = [output["value"] for output in written.document["outputs"]]
-    found = fuse(nodes, written.constants, runs, outputs, kernels=kernels)
+    (output,) = written.outputs
+    found = fuse(nodes, written.constants, runs, written.outputs, kernels=kernels)
     if found is None or len(found.nodes) == len(nodes):
         return None
-    smallest = _step((1,), 1)
-    wanted = [run[outputs[0]] for run in runs] + list(written.machine(outputs).call(*smallest))
     again = _machine(written, found.nodes, found.constants, found.outputs, _with(written.resolve, found.functions))
-    for step, logits in zip((*steps, smallest), wanted, strict=True):
-        difference = float((logits - again.call(*step)[0]).abs().max() / logits.abs().max())
-        if not difference <= TOLERANCE:
-            log("not_fused", level="warning", reason="the logits differ", by=difference)
-            return None
+    wanted = [*(run[output] for run in runs), written.answer(smallest)]
+    if not _agree(wanted, lambda step: again.call(*step)[0], EXACT, what="not_fused"):
+        return None
     log("fused", operators=len(nodes), remaining=len(found.nodes))
     return found
+
+
+def _agree(wanted: Sequence[torch.Tensor], answer: Callable[[Step], torch.Tensor], tolerance: float, what: str) -> bool:
+    for step, logits in zip(_steps(), wanted, strict=True):
+        difference = float((logits - answer(step)).abs().max() / logits.abs().max())
+        if not difference <= tolerance:
+            log(what, level="warning", reason="the logits differ", by=difference)
+            return False
+    return True
+
+
+def _first(error: Exception) -> str:
+    return str(error).partition("\n")[0][:300]
 
 
 def _watch(written: Written, step: Sequence[torch.Tensor]) -> Run:
@@ -104,6 +136,11 @@ def _with(resolve: Resolve, more: Mapping[str, Callable[..., Any]]) -> Resolve:
     return lambda name: more[name] if name in more else resolve(name)
 
 
+def _steps() -> list[Step]:
+    """Those that are watched, and one token alone."""
+    return [*(_step(news, width) for news, width in zip(WATCHED, WIDTHS, strict=True)), _step((1,), 1)]
+
+
 def _step(news: Sequence[int], width: int) -> list[torch.Tensor]:
     """Prompts of these lengths, in the contract's order of inputs; block tables of `width`."""
     int32 = torch.int32
@@ -118,5 +155,5 @@ def _step(news: Sequence[int], width: int) -> list[torch.Tensor]:
         tables,
         torch.tensor(news, dtype=int32),
         starts.to(int32),
-        torch.arange(len(news) + 1) if sum(news) > len(news) else torch.arange(1),
+        torch.arange(max(0, sum(news) - len(news) - 1), sum(news)),
     ]
