@@ -1,6 +1,6 @@
 // y = x W^T + b with weights in 8 bits. A scale belongs to a GROUP of numbers along K, of an output's weights as of a
 // token's x, which becomes 8 bits, too: one scale for a whole row loses what is beside a large number (see
-// docs/decisions/0012). Products within a group are exact.
+// docs/decisions/0022). Products within a group are exact.
 //
 // Packed as [strip][group]: the bytes [GROUP / 4][COLUMNS][4], a lane of 32 bits being four neighbours of K, then the
 // scales of the columns in bfloat16.
