@@ -38,7 +38,7 @@ def document(directory: Path) -> dict[str, Any]:
 
 def complete(server: PodProcess, **body: Any) -> httpx.Response:
     asked = {"model": MODEL, "temperature": 0, "max_tokens": 16, **body}
-    return server.client.post(f"{server.url}/v1/completions", json=asked)
+    return server.client.post(f"{server.url}/v1/completions", json=asked, timeout=60)
 
 
 def test_the_pod_says_what_it_has_room_for_and_that_its_answers_are_the_exporters(running: PodProcess) -> None:
@@ -153,12 +153,14 @@ def test_its_metrics_count_tokens_times_and_blocks(running: PodProcess) -> None:
 
 
 def test_a_pod_that_is_told_to_end_finishes_the_streams_that_it_has(directory: Path, tmp_path: Path) -> None:
-    with pod(tmp_path, directory, generation=GENERATION) as server:
+    """Which take longer than a pod without them needs to end."""
+    asked = {"max_tokens": 450, "n": 32, "seed": 7}
+    with pod(tmp_path, directory, generation={**GENERATION, "cacheBytes": "32Mi"}) as server:
         server.wait_for_phase(seconds=120)
-        alone = complete(server, prompt="Once upon a time", max_tokens=300, n=8, temperature=1, seed=7).json()
-        events = stream_through_the_end(server, max_tokens=300, n=8, seed=7)
+        alone = complete(server, prompt="Once upon a time", temperature=1, **asked).json()
+        events = stream_through_the_end(server, **asked)
         assert events[-1] == "[DONE]"
-        texts = [""] * 8
+        texts = [""] * 32
         for event in events[:-1]:
             for choice in json.loads(event)["choices"]:
                 texts[choice["index"]] += choice["text"]
