@@ -33,6 +33,7 @@ class Reason(StrEnum):
     BUCKET_OUT_OF_RANGE = "BucketOutOfRange"
     NOT_BATCHABLE = "NotBatchable"
     WILL_NOT_FIT = "WillNotFit"
+    LENGTH_OUT_OF_RANGE = "LengthOutOfRange"
     POLICY_MISMATCH = "PolicyMismatch"
     PRECISION_REFUSED = "PrecisionRefused"
     SANDBOX_UNAVAILABLE = "SandboxUnavailable"
