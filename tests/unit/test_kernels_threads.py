@@ -1,0 +1,59 @@
+"""Threads of the kernels: shared by callers, waiting without spinning, gone from no answer."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import torch
+from headway_api.types import Precision
+from headway_runtime.kernels.library import Library
+from headway_runtime.kernels.linear import pack_with
+
+from tests.unit.kernel_levels import same_bits
+
+ENOUGH = 4096  # outputs for which threads are woken
+
+
+def test_callers_at_the_same_time_get_their_own_answers() -> None:
+    torch.set_num_threads(1)
+    native = Library(threads=3)
+    weight = torch.randn(ENOUGH, 256)
+    multiply = pack_with(native, weight, Precision.EXPORTED)
+    inputs = [torch.randn(rows, 256) for rows in (1, 2, 5, 9)]
+    expected = [pack_with(Library(threads=1), weight, Precision.EXPORTED)(x) for x in inputs]
+    wrong: list[int] = []
+
+    def call(number: int) -> None:
+        wrong.extend(number for _ in range(150) if not same_bits(multiply(inputs[number]), expected[number]))
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(len(inputs))]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(timeout=60)
+    assert not any(caller.is_alive() for caller in callers)
+    assert not wrong
+
+
+def test_threads_that_wait_use_no_processor() -> None:
+    torch.set_num_threads(1)
+    multiply = pack_with(Library(threads=4), torch.randn(ENOUGH, 256), Precision.EXPORTED)
+    x = torch.randn(4, 256)
+    multiply(x)
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.03
+
+
+def test_a_child_computes_alone() -> None:
+    """A fork has none of the threads, and does not wait for them."""
+    torch.set_num_threads(1)
+    multiply = pack_with(Library(threads=2), torch.randn(ENOUGH, 256), Precision.EXPORTED)
+    x = torch.randn(4, 256)
+    expected = multiply(x)
+    assert len(list(Path("/proc/self/task").iterdir())) > 1
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if same_bits(multiply(x), expected) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
