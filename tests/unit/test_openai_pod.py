@@ -157,7 +157,10 @@ def test_echo_tells_of_the_prompt_too(client: OpenAI) -> None:
     assert logprobs is not None
     assert logprobs.tokens is not None
     assert logprobs.token_logprobs is not None
+    assert logprobs.text_offset is not None
     prompt = logprobs.tokens[:-24]
+    for token, offset in zip(prompt, logprobs.text_offset, strict=False):
+        assert choice.text[offset : offset + len(token)] == token
     assert "".join(prompt).endswith(PROMPT)
     assert logprobs.token_logprobs[0] is None
     assert all(isinstance(each, float) for each in logprobs.token_logprobs[1:])
@@ -356,6 +359,7 @@ def test_who_leaves_in_the_midst_gives_back_what_its_answer_held(server: PodProc
         return int(server.report()["generation"]["blocksFree"])
 
     before = until(lambda: free() if in_flight(server) == 0 else 0)
+    left = cancelled(server)
     for _ in range(3):
         stream = client.completions.create(
             model=MODEL, prompt=PROMPT, max_tokens=470, n=4, stream=True, extra_body={"ignore_eos": True}
@@ -363,11 +367,20 @@ def test_who_leaves_in_the_midst_gives_back_what_its_answer_held(server: PodProc
         assert next(stream).choices
         stream.close()
     until(lambda: in_flight(server) == 0 and free() == before)
+    assert cancelled(server) == left + 12
+
+
+def metric(server: PodProcess, name: str) -> float:
+    lines = server.admin("/metrics").text.splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(name)), 0.0)
 
 
 def in_flight(server: PodProcess) -> float:
-    lines = server.admin("/metrics").text.splitlines()
-    return float(next(line for line in lines if line.startswith("headway_requests_in_flight")).split()[-1])
+    return metric(server, "headway_requests_in_flight")
+
+
+def cancelled(server: PodProcess) -> float:
+    return metric(server, 'headway_answers_total{reason="cancelled"}')
 
 
 async def test_many_streams_at_once_are_each_what_they_are_alone(server: PodProcess, client: OpenAI) -> None:
@@ -392,6 +405,7 @@ async def test_many_streams_at_once_are_each_what_they_are_alone(server: PodProc
 
 
 async def test_a_call_that_is_given_up_frees_its_sequence(server: PodProcess) -> None:
+    before = cancelled(server)
     async with other(server) as asked:
         with pytest.raises(asyncio.TimeoutError):
             async with asyncio.timeout(0.3):
@@ -399,6 +413,7 @@ async def test_a_call_that_is_given_up_frees_its_sequence(server: PodProcess) ->
                     model=MODEL, prompt="x", max_tokens=480, n=16, extra_body={"ignore_eos": True}
                 )
         await asyncio.to_thread(until, lambda: in_flight(server) == 0)
+        assert cancelled(server) == before + 16
 
 
 def test_the_routes_are_described_with_the_models_own_limits(server: PodProcess) -> None:
