@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.e2e.models import CACHE
@@ -24,6 +24,16 @@ found = {name: importlib.metadata.version(name) for name in names}
 print(json.dumps({**found, "torch": torch.__version__, "numpy": numpy.__version__}))
 """
 
+_REQUIRES = """
+import importlib.metadata, json, sys
+from pip._vendor.packaging.requirements import Requirement
+found = [Requirement(text) for text in importlib.metadata.requires(sys.argv[1])]
+print(json.dumps([
+    f"{each.name}{'[' + ','.join(each.extras) + ']' if each.extras else ''}{each.specifier}" for each in found
+    if not each.name.startswith(("torch", "zentorch")) and (each.marker is None or each.marker.evaluate({"extra": ""}))
+]))
+"""
+
 
 class InstallError(Exception):
     """The peer cannot be installed on this machine; the message says why."""
@@ -34,19 +44,46 @@ def environment(name: str, requirements: Sequence[str]) -> Path:
 
     Raises InstallError with pip's last words when it cannot be made.
     """
+
+    def make(python: Path) -> None:
+        _pip(python, *requirements)
+        _borrow(python)
+
+    return _made(name, requirements, make)
+
+
+def separate(name: str, steps: Sequence[Sequence[str]], *, rest_of: str | None = None) -> Path:
+    """The same with nothing borrowed: one run of pip with the arguments of each step. `rest_of`: a distribution that a
+    step installed without what it requires; at last all of that is installed but torch and its kin, which stay as they
+    are. Raises InstallError.
+    """
+
+    def make(python: Path) -> None:
+        for step in steps:
+            _pip(python, *step)
+        if rest_of:
+            _pip(python, *json.loads(_run([str(python), "-c", _REQUIRES, rest_of])))
+
+    return _made(name, [" ".join(step) for step in steps], make)
+
+
+def _made(name: str, asked: Sequence[str], make: Callable[[Path], None]) -> Path:
     folder = FOLDER / name
     python = folder / "bin/python"
-    key = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()
+    key = hashlib.sha256("\n".join([sys.version, *asked]).encode()).hexdigest()
     mark = folder / MARK
     if mark.exists() and mark.read_text() == key:
         return python
-    print(f"installing {name} ({', '.join(requirements)}) into {folder}", file=sys.stderr, flush=True)
+    print(f"installing {name} ({', '.join(asked)}) into {folder}", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     _run([sys.executable, "-m", "venv", str(folder)])
-    _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
-    _borrow(python)
+    make(python)
     mark.write_text(key)
     return python
+
+
+def _pip(python: Path, *arguments: str) -> None:
+    _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments])
 
 
 def versions(python: Path, packages: Sequence[str]) -> dict[str, str]:

@@ -2,10 +2,8 @@
 
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,12 +15,12 @@ from pathlib import Path
 from tests.bench.peers import install, processes
 from tests.bench.peers.catalogue import Peer, Settings
 from tests.bench.peers.client import Exchange, Load, Outcome, RefusedError, once
+from tests.bench.peers.ports import free_ports
 from tests.bench.peers.workloads import Workload
 from tests.unit import pod_process
 
 HERE = Path(__file__).parent
 START_SECONDS = 180
-PORTS = 5  # some servers want the neighbours of their port
 MISUNDERSTOOD = (400, 405, 415, 422)  # statuses that waiting does not change
 
 
@@ -92,7 +90,7 @@ def _pod(settings: Settings, workload: Workload, folder: Path, port: int) -> lis
 @contextmanager
 def started(peer: Peer, settings: Settings, workload: Workload, folder: Path, exchange: Exchange) -> Iterator[Server]:
     """The server, once it answers `exchange` rightly; ended with everything it started."""
-    port = _free_ports()
+    port = free_ports()
     line = command(peer, settings, workload, folder, port)
     log = folder / "server.log"
     with log.open("wb") as output:
@@ -133,22 +131,3 @@ def _wait(process: "subprocess.Popen[bytes]", port: int, exchange: Exchange, log
 def _tail(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return " / ".join(lines[-3:])[-600:]
-
-
-def _free_ports() -> int:
-    """The first of PORTS free neighbours, below the range that the kernel gives to clients, where one could be taken
-    between this look and the server's start.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000, PORTS)
-        if all(_is_free(port + i) for i in range(PORTS)):
-            return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
