@@ -57,6 +57,7 @@ def improbable(times: np.ndarray, probabilities: np.ndarray) -> float:
         Sampling(top_k=5),
         Sampling(top_p=0.8),
         Sampling(min_p=0.01),
+        Sampling(top_k=100, min_p=0.02),
         Sampling(temperature=1.3, top_k=9, top_p=0.9, min_p=0.02),
         Sampling(temperature=0.8, top_p=0.95),
     ],

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 from headway_runtime.generation.text import TextStream
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tests.unit.text_tokenizers import BYTES, TOKENIZERS
 
+RUNS = settings(max_examples=100, deadline=None)
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -21,6 +22,7 @@ def streamed(tokenizer: Tokenizer, tokens: Sequence[int], stop: tuple[str, ...] 
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
+@RUNS
 @given(data=st.data())
 def test_pieces_joined_are_what_the_tokenizer_decodes(name: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[name]
@@ -30,6 +32,7 @@ def test_pieces_joined_are_what_the_tokenizer_decodes(name: str, data: st.DataOb
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
+@RUNS
 @given(text=st.text(max_size=40), data=st.data())
 def test_no_piece_ends_within_a_character(name: str, text: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[name]
@@ -40,6 +43,7 @@ def test_no_piece_ends_within_a_character(name: str, text: str, data: st.DataObj
     assert UNKNOWN not in "".join(pieces) or UNKNOWN in whole
 
 
+@RUNS
 @given(
     text=st.text("ab\u00e9", max_size=60),
     stop=st.lists(st.text("ab\u00e9", min_size=1, max_size=5), min_size=1, max_size=4),
@@ -79,6 +83,11 @@ def test_what_may_begin_a_stop_string_is_held_back_and_no_more() -> None:
     assert stream.push(BYTES.encode("c</end>d").ids) == ("c", True)
     assert stream.push(BYTES.encode("more").ids) == ("", True)
     assert stream.flush() == ""
+
+
+def test_of_stop_strings_that_are_complete_together_the_longest_counts() -> None:
+    for stop in (("b", "ab"), ("ab", "b")):
+        assert TextStream(BYTES, stop).push(BYTES.encode("xabc").ids) == ("x", True)
 
 
 def test_what_was_held_back_comes_when_the_answer_ends_otherwise() -> None:
