@@ -19,12 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from headway_runtime.prepare import inspection, repack
+from headway_api.types import Precision
+from headway_runtime.prepare import decoding, inspection, repack
 from headway_runtime.prepare.errors import PrepareError, Refusal
 from headway_runtime.prepare.rules import RULES
 from headway_runtime.program import OutputError, ProgramError, ShapeError, load_program
 from headway_runtime.program.datatypes import BY_PROTOCOL
+from headway_runtime.program.decoder import StepInputs, open_decoder
+from headway_runtime.program.load import read_document
 
+from tests.decoders import tiny
 from tests.hostile import archives as ar
 from tests.hostile import zoo
 from tests.hostile.forked import NOT_RUN, Forked
@@ -86,6 +90,9 @@ class Mutants:
         path, target = self.write(number), self._target()
         repack.repack(inspection.inspect(str(path)), path, target)
         try:
+            if decoding.is_decoder(read_document(target)[1]):
+                _step(target)
+                return 0
             program = load_program(target, dimension_names={})
             sizes = {d.name: min(max(d.min, 2), d.max or 64) for d in program.dimensions.values()}
             shapes = program.input_shapes(sizes)
@@ -100,6 +107,23 @@ class Mutants:
         target = self._directory / "prepared"
         target.mkdir(exist_ok=True)
         return target
+
+
+def _step(prepared: Path) -> None:
+    """Open a decoder and run a step of two sequences."""
+    decoder = open_decoder(prepared, blocks=8, cache_dtype=torch.float32, precision=Precision.EXPORTED)
+    int32 = torch.int32
+    decoder.step(
+        StepInputs(
+            torch.ones(5, dtype=torch.int64),
+            torch.tensor([0, 1, 2, 0, 1]),
+            torch.tensor([16, 17, 18, 32, 33]),
+            torch.tensor([[1], [2]], dtype=int32),
+            torch.tensor([3, 2], dtype=int32),
+            torch.tensor([0, 3, 5], dtype=int32),
+            torch.tensor([2, 4]),
+        )
+    )
 
 
 def mutate(
@@ -140,7 +164,13 @@ def export_bases(directory: Path) -> list[ar.Entries]:
             warnings.simplefilter("ignore")
             zoo.PROGRAMS[name].export(directory / f"{name}.pt2")
         found.append(base(ar.read(directory / f"{name}.pt2")))
-    return found
+    return [*found, decoder_base(directory)]
+
+
+def decoder_base(directory: Path) -> ar.Entries:
+    """An honest decoder to make mutants of, with the record that it needs."""
+    entries = ar.read(tiny(directory))
+    return {**base(entries), "extra/headway.json": entries["extra/headway.json"]}
 
 
 def base(entries: ar.Entries) -> ar.Entries:

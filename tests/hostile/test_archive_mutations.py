@@ -22,6 +22,7 @@ BUDGET = 10.0
 @pytest.fixture(scope="module")
 def report(exported: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> mutate.Report:
     bases = [mutate.base(ar.read(exported(name))) for name in ("mlp", "cond", "nested", "padded")]
+    bases.append(mutate.decoder_base(tmp_path_factory.mktemp("decoder")))
     return mutate.mutate(bases, tmp_path_factory.mktemp("mutants"), count=COUNT, seed=7, run=50, budget=BUDGET)
 
 

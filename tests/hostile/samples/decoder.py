@@ -231,6 +231,7 @@ def _renamed_argument(document: Any, old: str, new: str) -> Any:
     spec = document["graph_module"]["module_call_graph"][0]["signature"]
     spec["in_spec"] = spec["in_spec"].replace(old, new)
     spec["forward_arg_names"] = [new if name == old else name for name in spec.get("forward_arg_names") or ()]
+    document["guards_code"] = [guard.replace(f"['{old}']", f"['{new}']") for guard in document["guards_code"]]
     return document
 
 

@@ -15,13 +15,16 @@ _WORDS = """
 VIEWS = frozenset(f"aten.{name}" for name in _WORDS.split())
 """Operators whose answer holds numbers of their first argument, in places that only sizes decide."""
 
+MAX_CHAIN = 16
+"""Views; each is run again for every operator that reads the last one."""
+
 _constant = functions.constant(torch.device("cpu"))
 
 
 def base_of(graph: Graph, argument: Any) -> tuple[Any, list[Node]]:
-    """What a chain of views began with, and the chain, its first view first."""
+    """What a chain of views began with, and the chain, its first view first. Of a long one, its end."""
     chain: list[Node] = []
-    while (node := graph.maker(argument)) is not None and node["op"] in VIEWS:
+    while len(chain) < MAX_CHAIN and (node := graph.maker(argument)) is not None and node["op"] in VIEWS:
         chain.append(node)
         argument = node["args"][0]
     return argument, chain[::-1]
