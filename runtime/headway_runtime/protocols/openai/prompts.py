@@ -97,9 +97,10 @@ def _prompt(given: str | Tokens | Chat, question: Question, facts: Facts) -> Pro
         tokens = _encoded(given, facts, special=True)
     else:
         tokens = given
-        if question.echo:
-            text = str(facts.tokenizer.decode(list(given), skip_special_tokens=False))
-    return Prompt(_fitted(tokens, question, facts, field), text)
+    generate = _fitted(tokens, question, facts, field)
+    if question.echo and not text:
+        text = str(facts.tokenizer.decode(list(tokens), skip_special_tokens=False))
+    return Prompt(generate, text)
 
 
 def _rendered(chat: Chat, facts: Facts) -> str:
@@ -122,7 +123,10 @@ def _encoded(text: str, facts: Facts, *, special: bool) -> Tokens:
     if len(text) > MAX_TEXT:
         raise TooLargeError(f"a prompt of {len(text)} characters; at most {MAX_TEXT} are tokenized")
     try:
-        return tuple(facts.tokenizer.encode(text, add_special_tokens=special).ids)
+        # `encode` would hold the interpreter, and with it the whole pod, for seconds: of the library's ways to encode,
+        # only those that take several texts let other threads run
+        (found,) = facts.tokenizer.encode_batch_fast([text], add_special_tokens=special)
+        return tuple(found.ids)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of Rust code is no Exception
