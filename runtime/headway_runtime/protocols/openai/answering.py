@@ -80,16 +80,15 @@ class Answering(Posted):
 
     def call(self) -> None:
         """The body is whole."""
-        body, head, limit = self._body, self._head, self._front.max_body
-        if is_large(body, head):
-            self.elsewhere(partial(document_of, body, head, limit), self._ask)
+        if is_large(self._body, self._head):
+            self.elsewhere(self._read, self._ask)
             return
         try:
-            document = document_of(body, head, limit)
+            question = self._read()
         except Exception as error:
             self.fail(shown(error))
         else:
-            self._ask(document)
+            self._ask(question)
 
     def half_closed(self) -> None:
         """Its client may have left: only what is written tells."""
@@ -112,11 +111,17 @@ class Answering(Posted):
             self._ticking.cancel()
             self._ticking = None
 
-    def _ask(self, document: dict[str, Any]) -> None:
+    def _read(self) -> Question:
+        """What is asked; in a thread if the body is large. Raises RequestError."""
+        document = document_of(self._body, self._head, self._front.max_body)
+        facts = self._front.generation.facts
+        check_model(document.get("model"), self._front.pod.config.model)
+        return READERS[self._path](document, facts)
+
+    def _ask(self, question: Question) -> None:
         try:
             facts = self._front.generation.facts
-            check_model(document.get("model"), self._front.pod.config.model)
-            self._question = question = READERS[self._path](document, facts)
+            self._question = question
             work = partial(prompts_of, question, facts, self._began + self._allowed, self.gone)
             if is_at_once(question):
                 self._begin(facts, work())

@@ -6,7 +6,7 @@ import orjson
 
 from headway_runtime.generation.facts import Facts
 from headway_runtime.protocols.openai.errors import ParameterError
-from headway_runtime.protocols.openai.fields import Fields
+from headway_runtime.protocols.openai.fields import Fields, shown
 from headway_runtime.protocols.openai.formats import FORMATS, constraint_of
 from headway_runtime.protocols.openai.question import Chat, Question
 from headway_runtime.protocols.openai.sampling import (
@@ -146,7 +146,7 @@ def _part(given: object, path: str) -> str:
     kind = given.get("type") if isinstance(given, dict) else None
     key = {"text": "text", "refusal": "refusal"}.get(kind) if isinstance(kind, str) else None
     if key is None:
-        raise ParameterError(path, f"of type {kind!r:.40} is not taken: this model reads parts of type text")
+        raise ParameterError(path, f"of type {shown(kind)} is not taken: this model reads parts of type text")
     assert isinstance(given, dict)
     text = given.get(key)
     if not isinstance(text, str):

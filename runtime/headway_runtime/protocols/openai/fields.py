@@ -6,6 +6,7 @@ A field that is null counts as absent, as OpenAI's clients have it.
 import difflib
 import math
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Any
 
 from headway_runtime.protocols.openai.errors import ParameterError
@@ -102,12 +103,26 @@ class Fields:
             if name in refused:
                 raise ParameterError(self.at(name), refused[name])
             if name not in known:
-                close = difflib.get_close_matches(name, known, 1)
+                close = difflib.get_close_matches(name[:_SHOWN], known, 1)
                 hint = f"; did you mean {close[0]!r}?" if close else "; docs/protocols.md has those that are"
                 raise ParameterError(self.at(shown(name).strip("'")), f"is no field that is read here{hint}")
 
 
 def shown(value: object) -> str:
-    """A value in an error, cut."""
-    text = repr(value) if not isinstance(value, bool) else str(value).lower()
+    """A value in an error, cut; the rest of it, which may be megabytes, is not looked at."""
+    text = repr(_beginning(value, 2)) if not isinstance(value, bool) else str(value).lower()
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _beginning(value: object, levels: int) -> object:
+    """As much of a value as is ever shown."""
+    if isinstance(value, str):
+        return value[: _SHOWN + 1]
+    if isinstance(value, list | dict) and not levels:
+        return type(value)() if not value else ...
+    if isinstance(value, list):
+        return [_beginning(each, levels - 1) for each in value[:_SHOWN]]
+    if isinstance(value, dict):
+        first = islice(value.items(), _SHOWN)
+        return {str(key)[:_SHOWN]: _beginning(each, levels - 1) for key, each in first}
+    return value

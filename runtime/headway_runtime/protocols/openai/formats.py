@@ -32,7 +32,11 @@ def schema_constraint(schema: object, path: str) -> Constraint:
     """Of a JSON schema. Raises ParameterError."""
     if not isinstance(schema, dict):
         raise ParameterError(path, "is not a JSON schema, which is an object here")
-    return _checked(Constraint(ConstraintKind.JSON_SCHEMA, orjson.dumps(schema).decode()), path)
+    try:
+        text = orjson.dumps(schema).decode()
+    except orjson.JSONEncodeError:  # what came as JSON lacks but room for what is within something
+        raise ParameterError(path, "is nested too deeply") from None
+    return _checked(Constraint(ConstraintKind.JSON_SCHEMA, text), path)
 
 
 def _one(fields: Fields, name: str) -> Constraint | None:
@@ -88,6 +92,8 @@ def _choice(value: Any, path: str) -> Constraint:
     good = isinstance(value, list) and 0 < len(value) <= MAX_CHOICES
     if not good or not all(isinstance(each, str) and each for each in value):
         raise ParameterError(path, f"is not a list of 1 to {MAX_CHOICES} texts")
+    if (size := sum(map(len, value))) > MAX_CONSTRAINT:
+        raise ParameterError(path, f"has {size} characters; at most {MAX_CONSTRAINT}")
     lines = f"start: {' | '.join(json.dumps(each) for each in value)}"
     return _checked(Constraint(ConstraintKind.GRAMMAR, lines), path)
 

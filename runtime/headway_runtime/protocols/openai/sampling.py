@@ -17,6 +17,7 @@ MAX_STOPS = 4
 MAX_STOP = 1024  # characters
 MAX_STOP_TOKENS = 64
 MAX_BIASES = 1024
+LEAST_PENALTY = 0.01  # of repetition: logits are divided by it, and must stay numbers
 MAX_TOP = 20  # likeliest tokens that are told
 _LARGEST_SEED = 2**63 - 1
 
@@ -82,7 +83,7 @@ def _sampling(fields: Fields, facts: Facts, constraint: Constraint | None) -> Sa
         top_k=max(0, int(or_usual(top_k, "topK", 0))),
         top_p=or_usual(fields.number("top_p", 0, 1, above=True), "topP", 1.0),
         min_p=or_usual(fields.number("min_p", 0, 1), "minP", 0.0),
-        repetition_penalty=or_usual(fields.number("repetition_penalty", 0, 10, above=True), "repetitionPenalty", 1.0),
+        repetition_penalty=or_usual(fields.number("repetition_penalty", LEAST_PENALTY, 10), "repetitionPenalty", 1.0),
         presence_penalty=fields.number("presence_penalty", -2, 2) or 0.0,
         frequency_penalty=fields.number("frequency_penalty", -2, 2) or 0.0,
         logit_bias=_biases(fields, facts.vocabulary),

@@ -6,7 +6,7 @@ from headway_api.names import NOT_ADMITTED_HEADER, PRIORITY_HEADER, REVISION_HEA
 
 from headway_runtime.generation.facts import Facts
 from headway_runtime.protocols.openai import chat, completions
-from headway_runtime.protocols.openai.sampling import MAX_ANSWERS, MAX_STOPS, MAX_TOP
+from headway_runtime.protocols.openai.sampling import LEAST_PENALTY, MAX_ANSWERS, MAX_STOPS, MAX_TOP
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _TOKENS = {"type": "array", "items": {"type": "integer"}}
@@ -88,7 +88,7 @@ def _shared(facts: Facts) -> dict[str, Any]:
         "top_p": _number(0, 1, usual.get("topP", 1.0)),
         "top_k": _integer(-1, facts.vocabulary, "0 or -1: all.", int(usual.get("topK", 0))),
         "min_p": _number(0, 1, usual.get("minP", 0.0)),
-        "repetition_penalty": _number(0, 10, usual.get("repetitionPenalty", 1.0)),
+        "repetition_penalty": _number(LEAST_PENALTY, 10, usual.get("repetitionPenalty", 1.0)),
         "presence_penalty": _number(-2, 2, 0.0),
         "frequency_penalty": _number(-2, 2, 0.0),
         "logit_bias": {"type": "object", "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},

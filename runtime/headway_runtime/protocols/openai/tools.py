@@ -10,7 +10,7 @@ from typing import Any
 
 from headway_runtime.generation.values import Constraint
 from headway_runtime.protocols.openai.errors import ParameterError
-from headway_runtime.protocols.openai.fields import Fields
+from headway_runtime.protocols.openai.fields import Fields, shown
 from headway_runtime.protocols.openai.formats import schema_constraint
 from headway_runtime.protocols.openai.question import CallForm
 
@@ -18,6 +18,7 @@ TOOLS = frozenset({"tools", "tool_choice", "parallel_tool_calls"})
 MAX_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _CHOICES = "none, auto, required, or an object that names a function"
+_SHARED = ("$defs", "definitions")  # of a schema: what its references are to
 _ANY_OBJECT = {"type": "object"}
 
 
@@ -36,7 +37,7 @@ def tools_of(fields: Fields, template: str) -> Tools:
     tools = _tools(fields)
     choice, several = fields.raw("tool_choice"), fields.boolean("parallel_tool_calls", True)
     if choice not in (None, "none", "auto") and not tools:
-        raise ParameterError("tool_choice", f"{choice!r:.60} needs 'tools'")
+        raise ParameterError("tool_choice", f"{shown(choice)} needs 'tools'")
     match choice:
         case None | "auto":
             return Tools(tuple(tools), form_of(template) if tools else CallForm.NONE)
@@ -51,7 +52,7 @@ def tools_of(fields: Fields, template: str) -> Tools:
                     parameters = tool["function"].get("parameters") or _ANY_OBJECT
                     constraint = schema_constraint(parameters, f"tools.{at}.function.parameters")
                     return Tools(tuple(tools), CallForm.ARGUMENTS, constraint, name)
-            raise ParameterError("tool_choice.function.name", f"{name!r:.60} is none of the tools")
+            raise ParameterError("tool_choice.function.name", f"{shown(name)} is none of the tools")
         case _:
             raise fields.error("tool_choice", _CHOICES)
 
@@ -78,7 +79,10 @@ def _tools(fields: Fields) -> list[dict[str, Any]]:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise function.error("name", "a name of at most 128 letters, digits, and any of _ . -")
         function.text("description")
-        function.object("parameters")
+        parameters = function.object("parameters")
+        if parameters is not None:
+            for key in _SHARED:
+                parameters.object(key)
     return given
 
 
@@ -88,7 +92,7 @@ def _list_schema(functions: list[dict[str, Any]], *, several: bool) -> dict[str,
     calls = []
     for function in functions:
         parameters = dict(function.get("parameters") or _ANY_OBJECT)
-        for key in ("$defs", "definitions"):
+        for key in _SHARED:
             for name, definition in (parameters.pop(key, None) or {}).items():
                 if shared.setdefault(key, {}).setdefault(name, definition) != definition:
                     raise ParameterError("tools", f"two tools define {key}/{name} differently; rename one of them")
