@@ -15,9 +15,11 @@ import pytest
 import torch
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
+from headway_runtime.errors import ProgramFailedError
 from headway_runtime.prepare import run
 from headway_runtime.protocols.grpc.proto import health_pb2
 from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
+from headway_runtime.protocols.grpc.wire import Status, status_of
 from torch.export import Dim
 from tritonclient.utils import InferenceServerException
 
@@ -264,10 +266,14 @@ def test_errors_name_the_input_and_what_is_allowed(client: triton.InferenceServe
         client.infer(MODEL, [texts, inputs([[1]])[1]])
 
 
-def test_a_program_that_raises_is_an_internal_error_with_its_message(client: triton.InferenceServerClient) -> None:
-    with pytest.raises(InferenceServerException, match="index out of range") as refused:
+def test_ids_that_the_model_does_not_know_are_the_clients_mistake(client: triton.InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match="input 'ids' holds 1000; the model knows 0 to 49") as refused:
         client.infer(MODEL, inputs([[1000, 2]]))
-    assert refused.value.status() == "StatusCode.INTERNAL"
+    assert refused.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
+def test_a_program_that_raises_is_an_internal_error() -> None:
+    assert status_of(ProgramFailedError.status) is Status.INTERNAL
 
 
 def test_typed_contents_are_answered_in_kind_and_raw_ones_raw(encoder: PodProcess, channel: grpc.Channel) -> None:
@@ -416,7 +422,7 @@ def test_a_stream_answers_in_order_and_an_error_ends_nothing(client: triton.Infe
     finally:
         client.stop_stream()
     assert [result.get_response().id for result, error in found if error is None] == ["0", "2", "3"]
-    assert "index out of range" in str(found[1][1])
+    assert "the model knows 0 to 49" in str(found[1][1])
     first, last = found[0][0], found[3][0]
     np.testing.assert_allclose(first.as_numpy("pooled"), last.as_numpy("pooled"), rtol=1e-6)
     assert first.get_response().parameters["triton_final_response"].bool_param
