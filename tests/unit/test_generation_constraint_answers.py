@@ -198,3 +198,16 @@ def test_special_tokens_are_no_text_that_matches() -> None:
     state = sampler.open(asked(Sampling(constraint=Constraint(ConstraintKind.REGEX, "<(s|tool call)>"))), 0)
     assert state.allowed((BYTES.token_to_id("<s>"),)) == ()
     assert state.allowed((BYTES.token_to_id("<tool call>"),)) != ()
+
+
+@pytest.mark.parametrize("name", ["gemma", "llama2"])
+def test_text_that_a_grammar_demands_is_made_of_the_tokens_that_the_tokenizer_makes_of_it(name: str) -> None:
+    """Others would spell it as well, but no model was trained on them."""
+    tokenizer = TOKENIZERS[name]
+    size = tokenizer.get_vocab_size()
+    sampler = Sampler(size, Constraints(tokenizer, vocabulary=size, end=[tokenizer.token_to_id("</s>")]))
+    state = sampler.open(asked(Sampling(temperature=0, constraint=Constraint(ConstraintKind.REGEX, "a hi"))), 0)
+    logits = torch.zeros(size)
+    logits[tokenizer.token_to_id("\u2581h")] = 9
+    made = [one(sampler, logits, state).tokens[0] for _ in range(3)]
+    assert [tokenizer.id_to_token(token) for token in made] == ["a", "\u2581", "hi"]

@@ -26,7 +26,7 @@ def _sentence_piece(*, strip: bool) -> Tokenizer:
         *"abcdehilortw,",
         "hi",
         "\u2581\u2581",
-        "\u2581hi",
+        "\u2581h",  # nothing is merged to it
     ]
     tokenizer = Tokenizer(
         models.BPE({piece: place for place, piece in enumerate(pieces)}, [("h", "i")], byte_fallback=True)
