@@ -145,6 +145,11 @@ def test_a_piece_of_jinja_means_what_it_means_there(template: str) -> None:
     assert ours(template, messages) == theirs(template, messages)
 
 
+def test_what_is_null_is_not_there() -> None:
+    template, messages = "{{ messages[0].name is defined }}", [{"role": "user", "content": "x", "name": None}]
+    assert ours(template, messages) == theirs(template, messages) == "False"
+
+
 def test_the_time_is_the_pods() -> None:
     assert ours("{{ strftime_now('%Y') }}", []) == time.strftime("%Y")
 
