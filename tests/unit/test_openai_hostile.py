@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -88,8 +89,8 @@ def test_of_a_wrong_value_only_what_is_shown_is_looked_at(value: object) -> None
 
 
 def test_small_values_are_shown_as_they_are() -> None:
-    for value in ("a'b", 5, 1.5, None, [], {}, [1, [2]], {"a": [None, {}]}):
-        assert shown(value) == repr(value)
+    values: list[object] = ["a'b", 5, 1.5, None, [], {}, [1, [2]], {"a": [None, {}]}]
+    assert [shown(value) for value in values] == [repr(value) for value in values]
 
 
 def test_a_long_name_of_a_field_costs_no_more_than_a_short_one() -> None:
@@ -120,6 +121,29 @@ def test_while_a_long_prompt_is_tokenized_the_other_threads_run() -> None:
         done.set()
         ticking.join()
     assert len(gaps) > 20, "with the interpreter held there are one or two"
+
+
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        ({"n": 128, "logprobs": 20, "max_tokens": 400}, True),
+        ({"n": 128, "logprobs": 20, "max_tokens": 400, "stream": True}, False),
+        ({"n": 128, "logprobs": 0, "max_tokens": 400}, False),
+        ({"n": 128, "logprobs": 20, "max_tokens": 1, "echo": True}, True),
+        ({"prompt": [[5] * 400] * 128, "logprobs": 1, "max_tokens": 1, "echo": True}, False),
+    ],
+    ids=["many", "a stream", "none but the chosen", "the prompt of each", "as benchmarks ask"],
+)
+def test_a_whole_answer_keeps_only_so_many_logarithms(body: dict[str, Any], refused: bool) -> None:
+    """One request for 128 answers of 8,192 tokens would take 3 GB of the pod."""
+    facts = replace(text_server.facts(), max_length=512)
+    question = of_completion(**{"prompt": [5] * 400 if "echo" in body else [5], **body})
+    if not refused:
+        assert prompts_of(question, facts, time.monotonic() + 60, lambda: False)
+        return
+    with pytest.raises(ParameterError, match="at most 1048576: lower max_tokens") as error:
+        prompts_of(question, facts, time.monotonic() + 60, lambda: False)
+    assert error.value.parameter == "logprobs"
 
 
 def test_a_large_body_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

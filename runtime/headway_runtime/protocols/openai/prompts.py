@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 THREADS = 2
 MAX_TEXT = 1 << 20  # characters of all prompts of a request
+MAX_LOGPROBS = 1 << 20
+"""Of a whole answer, which are kept until it is written: 150 bytes each. A stream keeps none."""
 MAX_WAITING = 512  # requests whose prompts wait for a thread
 
 
@@ -84,7 +86,9 @@ def prompts_of(question: Question, facts: Facts, begin_by: float, gone: Callable
             raise InvalidRequestError("this model's answers cannot be made to match anything; ask without a format")
         prepared = facts.constraints.prepare(constraint)
         generate = replace(generate, sampling=replace(generate.sampling, constraint=prepared))
-    return [_prompt(each, replace(question, generate=generate), facts) for each in question.prompts]
+    prompts = [_prompt(each, replace(question, generate=generate), facts) for each in question.prompts]
+    _check_logprobs(question, prompts)
+    return prompts
 
 
 def _prompt(given: str | Tokens | Chat, question: Question, facts: Facts) -> Prompt:
@@ -151,3 +155,14 @@ def _fitted(tokens: Tokens, question: Question, facts: Facts, field: str) -> Gen
     least = min(question.generate.min_tokens, made)
     told = question.generate.logprobs if question.echo else None
     return replace(question.generate, prompt=tokens, max_tokens=made, min_tokens=least, prompt_logprobs=told)
+
+
+def _check_logprobs(question: Question, prompts: list[Prompt]) -> None:
+    """Raises ParameterError for more than are kept."""
+    top = question.generate.logprobs
+    if top is None or question.stream:
+        return
+    tokens = sum(this.max_tokens + (len(this.prompt) if question.echo else 0) for this in (p.generate for p in prompts))
+    if (kept := tokens * question.generate.n * (1 + top)) > MAX_LOGPROBS:
+        message = f"{kept} of them may be told, and a whole answer keeps at most {MAX_LOGPROBS}"
+        raise ParameterError("logprobs", f"{message}: lower max_tokens, n or their number, or set 'stream' to true")
