@@ -63,7 +63,9 @@ INLINE float quantise(const float *x, int64_t count, int8_t *to, int32_t *start)
   vf factor = all(peak > 1e-30f ? 127.f / peak : 0.f);
   vi total{};
   for (int k = 0; k < GROUP; k += VL) {
-    vi whole = __builtin_convertvector(load(x + k) * factor + NEAREST - NEAREST, vi);
+    vf values = load(x + k);
+    vf rounded = values * factor + NEAREST - NEAREST;
+    vi whole = __builtin_convertvector(values * 0.f == 0.f ? rounded : vf{}, vi);  // no integer is what is not finite
     *(vb_any *)(to + k) = __builtin_convertvector(whole, vb);
     total += whole;
   }

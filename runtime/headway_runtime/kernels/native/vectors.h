@@ -71,7 +71,7 @@ INLINE vf exponential(vf x) {
   y = fma(y, r, all(1.6666665459e-1f));
   y = fma(y, r, all(5.0000001201e-1f));
   y = fma(y, r * r, r + 1.f);
-  vi exponent = (__builtin_convertvector(x < -87.f ? vf{} : n, vi) + 127) << 23;
+  vi exponent = (__builtin_convertvector(x >= -87.f ? n : vf{}, vi) + 127) << 23;  // NaN is no integer
   vf result = y * (vf)exponent;
   return x < -87.f ? vf{} : result;
 }
