@@ -102,6 +102,10 @@ def test_queries_keys_and_values_are_read_where_they_are(level: int) -> None:
         cache = cache_of(shape, level)
         sequences.attend(cache, sequences.past())
         assert same_bits(sequences.attend(cache, [*laid_out, *rest]), expected)
+    negated = [torch._neg_view(-tensor) for tensor in (q, k, v)]  # memory that holds the negatives
+    cache = cache_of(shape, level)
+    sequences.attend(cache, sequences.past())
+    assert same_bits(sequences.attend(cache, [*negated, *rest]), expected)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -96,3 +96,9 @@ def test_sizes_that_do_not_fit_are_refused(kernels: Pointwise) -> None:
         kernels.rotate(torch.zeros(3, 5), torch.zeros(3, 5), torch.zeros(3, 5), 1)
     with pytest.raises(RuntimeError, match="gate"):
         kernels.gate(x, x[:, :8], SILU)
+
+
+def test_a_view_that_negates_its_memory_is_read_as_what_it_says(kernels: Pointwise) -> None:
+    x, by = torch._neg_view(torch.randn(3, 16)), torch.randn(3, 16)
+    assert torch.equal(kernels.gate(x, by, SILU), kernels.gate(x.clone(), by, SILU))
+    assert torch.equal(kernels.norm(x, by[0], 1e-5), kernels.norm(x.clone(), by[0], 1e-5))

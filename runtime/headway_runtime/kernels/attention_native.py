@@ -45,7 +45,7 @@ class NativeAttention:
         dtype = q.dtype
         if not self._in_order(q, k, v, metadata):
             check_tensors(q, k, v, metadata, self._geometry, self._pools[0].device)
-            q, k, v = (tensor.float().contiguous() for tensor in (q, k, v))
+            q, k, v = (tensor.float().contiguous().resolve_neg() for tensor in (q, k, v))
             metadata = Metadata(*(tensor.contiguous() for tensor in metadata))
         tables, lengths, starts, slots = metadata
         tokens = slots.shape[0]
@@ -59,7 +59,7 @@ class NativeAttention:
         return out if dtype is _F32 else out.to(dtype)
 
     def _in_order(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, metadata: Metadata) -> bool:
-        """Whether shapes, types and devices are as they should be, and the last axes dense."""
+        """Whether shapes, types and devices are as they should be, the last axes dense, and memory what it says."""
         tables, lengths, starts, slots = metadata
         if tables.dim() != 2 or slots.dim() != 1:
             return False
@@ -76,6 +76,7 @@ class NativeAttention:
             and (q.is_cpu and k.is_cpu and v.is_cpu)
             and (tables.is_cpu and lengths.is_cpu and starts.is_cpu and slots.is_cpu)
             and q.stride(2) == k.stride(2) == v.stride(2) == 1
+            and not (q.is_neg() or k.is_neg() or v.is_neg())  # a view whose numbers are the negatives of its memory
             and (tables.is_contiguous() and lengths.is_contiguous())
             and (starts.is_contiguous() and slots.is_contiguous())
         )

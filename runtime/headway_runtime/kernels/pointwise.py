@@ -101,7 +101,7 @@ def _function(code: ctypes.CDLL, name: str) -> Call:
 def _dense(x: torch.Tensor) -> torch.Tensor:
     if x.dtype is not torch.float32 or x.device.type != "cpu":
         raise RuntimeError(f"{x.dtype} on {x.device} where float32 on cpu is wanted")
-    return x if x.is_contiguous() else x.contiguous()
+    return x if x.is_contiguous() and not x.is_neg() else x.contiguous().resolve_neg()
 
 
 def _width(x: torch.Tensor, weight: torch.Tensor) -> int:

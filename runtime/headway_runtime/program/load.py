@@ -73,7 +73,7 @@ class Program(Interface):
         results = self._machine.call(*inputs)
         outputs = []
         for result, (name, dtype, axes) in zip(results, self._results, strict=True):
-            tensor = _plain(result) if isinstance(result, torch.Tensor) else torch.tensor(result, dtype=dtype)
+            tensor = plain(result) if isinstance(result, torch.Tensor) else torch.tensor(result, dtype=dtype)
             if tensor.dtype != dtype or tensor.dim() != axes:
                 raise OutputError(
                     f"output {name} is {tensor.dtype} with {tensor.dim()} axes, declared as {dtype} with {axes}"
@@ -82,7 +82,7 @@ class Program(Interface):
         return tuple(outputs)
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
+def plain(tensor: torch.Tensor) -> torch.Tensor:
     """The same numbers for readers outside of torch: of a parameter, and of a view that says "negated" in a bit (what
     the imaginary part of a conjugate is), they get none.
     """
