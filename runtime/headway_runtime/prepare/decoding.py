@@ -6,7 +6,6 @@ must be the program's own inputs as they came, and nothing else in the graph may
 derived from the calls, and from no metadata of the file; the kernels check every slot, block, length and shape anyway.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +29,10 @@ MAX_LAYERS = 1024
 MAX_HEADS = 1024
 MAX_HEAD_DIM = 1024
 MAX_VOCABULARY = 1 << 22
+MAX_WINDOW = (1 << 31) - 1
+MAX_NUMBER = 3.4e38
+"""Of scale and softcap: what float32 holds. The kernels refuse more of both and of a window (`kernels.checks`)."""
+
 FAR = 1 << 24
 """A size at which conditions without an upper bound are tried."""
 
@@ -221,11 +224,16 @@ def _layer(
         if given[name] != {"v": values[name]}:
             raise Refusal("decoder.metadata", f"{name} of a call is not the program's input {name}")
     layer, window = given["layer"], given["window"]
-    if type(layer) is not int or not 0 <= layer < MAX_LAYERS or type(window) is not int or window < 0:
+    if (
+        type(layer) is not int
+        or not 0 <= layer < MAX_LAYERS
+        or type(window) is not int
+        or not 0 <= window <= MAX_WINDOW
+    ):
         raise Refusal("decoder.layers", f"layer {layer} with a window of {window}")
     for name in ("scale", "softcap"):
         value = given[name]
-        if type(value) not in (int, float) or not math.isfinite(value) or (name == "softcap" and value < 0):
+        if type(value) not in (int, float) or not abs(value) <= MAX_NUMBER or (name == "softcap" and value < 0):
             raise Refusal("decoder.layers", f"layer {layer} has {name} = {value}")
     tokens = next(item["shape"][0] for item in document["inputs"] if item["name"] == "token_ids")
     shapes = [operands.get(name, {}).get("shape", []) for name in ("q", "k", "v")]

@@ -137,6 +137,9 @@ _changed("decoder.layers", "a_scale_without_end", _given("scale", as_float="Infi
 _changed("decoder.layers", "a_scale_that_is_no_number", _given("scale", as_float="NaN"))
 _changed("decoder.layers", "a_cap_below_nothing", _given("softcap", as_float=-1.0))
 _changed("decoder.layers", "a_query_that_is_a_number", _given("q", as_float=1.0))
+_changed("decoder.layers", "a_window_beyond_the_kernels", _given("window", as_int=1 << 31))
+_changed("decoder.layers", "a_scale_beyond_the_kernels", _given("scale", as_float=1e39))
+_changed("decoder.layers", "a_cap_beyond_the_kernels", _given("softcap", as_float=1e300))
 _changed("operator.value", "a_window_beyond_counting", _given("window", as_int=1 << 40))
 _changed("operator.arguments", "attention_without_slots", lambda d: _calls(d)[0]["inputs"].pop(6) and None)
 
