@@ -156,6 +156,16 @@ def test_leading_axes_strides_and_types_are_the_callers(level: int | None) -> No
 
 
 @pytest.mark.parametrize("level", ANY)
+def test_a_view_that_negates_its_memory_is_read_as_what_it_says(level: int | None) -> None:
+    """As the imaginary part of a conjugate is."""
+    multiply = packed(level, normal(6, 32), Precision.EXPORTED)
+    x, bias = (torch._neg_view(normal(*shape)) for shape in ((3, 32), (6,)))
+    assert x.is_neg()
+    assert torch.equal(multiply(x), multiply(x.clone()))
+    assert torch.equal(multiply(x, bias), multiply(x, bias.clone()))
+
+
+@pytest.mark.parametrize("level", ANY)
 def test_weights_exported_in_bfloat16_stay_so(level: int | None) -> None:
     weight = normal(128, 64).bfloat16()
     multiply = packed(level, weight, Precision.EXPORTED)
@@ -169,6 +179,16 @@ def test_bytes_are_counted() -> None:
     assert packed(LEVELS[0], weight, Precision.EXPORTED).bytes == 128 * 128 * 4
     assert packed(LEVELS[0], weight, Precision.BFLOAT16).bytes == 128 * 128 * 2
     assert packed(LEVELS[0], weight, Precision.INT8).bytes == 128 * 128 + 128 * 2 * 2  # a scale for each 64
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 300), (300, 1), (65, 65), (2, 70_000)])
+def test_what_a_weight_will_take_is_known_before(
+    shape: tuple[int, int], dtype: torch.dtype, precision: Precision
+) -> None:
+    """One output, or one input, takes many times of what the file has."""
+    assert linear.bytes_of(*shape, dtype, precision) == linear.pack(normal(*shape).to(dtype), precision).bytes
 
 
 @pytest.mark.parametrize("level", ANY)

@@ -38,16 +38,29 @@ def pack_with(library: Library | None, weight: torch.Tensor, precision: Precisio
         raise RuntimeError(f"linear: a weight {weight.dtype} {list(weight.shape)}, where floating [N, K] is wanted")
     if precision is Precision.INT8 and not bool(weight.isfinite().all()):
         raise RuntimeError("linear: a weight with numbers that are not finite cannot be kept in 8 bits")
-    kind = _kind(weight, precision)
+    kind = _kind(weight.dtype, precision)
     if library is None or weight.device.type != "cpu" or not library.linear_bytes(kind, *weight.shape):
         return _PlainLinear(weight, kind)
     return _NativeLinear(library, weight, kind)
 
 
-def _kind(weight: torch.Tensor, precision: Precision) -> int:
+def _kind(dtype: torch.dtype, precision: Precision) -> int:
     if precision is Precision.INT8:
         return INT8
-    return BFLOAT16 if precision is Precision.BFLOAT16 or weight.dtype == torch.bfloat16 else FLOAT32
+    return BFLOAT16 if precision is Precision.BFLOAT16 or dtype == torch.bfloat16 else FLOAT32
+
+
+def bytes_of(outputs: int, inputs: int, dtype: torch.dtype, precision: Precision) -> int:
+    """What a packed weight [N, K] will hold. Columns come in strips, and numbers of 8 bits in groups: a weight of one
+    output or of one input takes up to 64 times of what it has.
+    """
+    kind = _kind(dtype, precision)
+    library = native()
+    if library is not None and (size := library.linear_bytes(kind, outputs, inputs)):
+        return size
+    if kind == INT8:
+        return outputs * -(-inputs // reference.GROUP) * (reference.GROUP + 2)
+    return outputs * inputs * (2 if kind == BFLOAT16 else 4)
 
 
 class _NativeLinear:
@@ -67,9 +80,9 @@ class _NativeLinear:
             return self(x.float(), None if bias is None else bias.float()).to(x.dtype)
         if bias is not None or not x.is_cpu or x.shape[-1:] != self._inputs:
             _check(x, bias, self._shape, self._packed.device)
-            bias = None if bias is None else bias.contiguous()
-        if not x.is_contiguous():
-            x = x.contiguous()
+            bias = None if bias is None else bias.contiguous().resolve_neg()
+        if not x.is_contiguous() or x.is_neg():
+            x = x.contiguous().resolve_neg()
         y = torch.empty((*x.shape[:-1], outputs))
         at = (x.data_ptr(), self._at, 0 if bias is None else bias.data_ptr(), y.data_ptr())
         self._library.linear(at, x.numel() // inputs, outputs, inputs, self._kind)

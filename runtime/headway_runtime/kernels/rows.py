@@ -34,6 +34,11 @@ def keep(table: torch.Tensor, precision: Precision) -> Rows | None:
     return None
 
 
+def bytes_of(numbers: int, width: int, precision: Precision) -> int:
+    """What a table of `numbers` holds that becomes smaller, its rows being `width` long."""
+    return numbers + 4 * numbers // _group(width) if precision is Precision.INT8 else 2 * numbers
+
+
 class _Narrow:
     def __init__(self, table: torch.Tensor) -> None:
         self._type = table.dtype
@@ -48,7 +53,7 @@ class _Bytes:
     def __init__(self, table: torch.Tensor) -> None:
         rows, width = table.shape
         self._type = table.dtype
-        self._group = GROUP if width % GROUP == 0 else width
+        self._group = _group(width)
         self._rows = torch.empty((rows, width), dtype=torch.int8, device=table.device)
         self._scales = torch.empty((rows, width // self._group), device=table.device)
         for first in range(0, rows, _AT_A_TIME):
@@ -64,6 +69,10 @@ class _Bytes:
     def __call__(self, indices: torch.Tensor) -> torch.Tensor:
         whole = _selected(self._rows, indices).float().unflatten(-1, (-1, self._group))
         return (whole * _selected(self._scales, indices)[..., None]).flatten(-2).to(self._type)
+
+
+def _group(width: int) -> int:
+    return GROUP if width % GROUP == 0 else width
 
 
 def _selected(rows: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:

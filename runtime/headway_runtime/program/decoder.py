@@ -106,13 +106,12 @@ class Decoder:
     def _step(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         if self.device.type != "cpu":
             inputs = [tensor.to(self.device, non_blocking=True) for tensor in inputs]
-        (logits,) = self._machine.call(*inputs)
+        logits = load.plain(self._machine.call(*inputs)[0])
         rows = inputs[-1].shape[0]
         if logits.dtype != torch.float32 or tuple(logits.shape) != (rows, self.geometry.vocabulary):
             found = f"{logits.dtype} {list(logits.shape)}"
             raise OutputError(f"logits are {found}, declared as float32 {[rows, self.geometry.vocabulary]}")
-        found_logits: torch.Tensor = logits
-        return found_logits
+        return logits
 
 
 class DecoderFile:
@@ -133,8 +132,8 @@ class DecoderFile:
         self._gate: ShapeGate | None = None
 
     def weights_bytes(self, precision: Precision) -> int:
-        """What the weights take at least, once it is open."""
-        return packing.least_bytes(self._plan, self._document, precision)
+        """What the weights take, once it is open."""
+        return packing.weights_bytes(self._plan, self._document, precision)
 
     def step(self, sizes: StepSizes) -> Need:
         """What one step of these sizes takes at least beside weights and cache: all live tensors at its worst moment.

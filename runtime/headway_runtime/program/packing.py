@@ -5,6 +5,7 @@ looked up as well, they are kept in the same precision beside it; as exported th
 those that are read become memory.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,10 +80,11 @@ def plan(document: Mapping[str, Any], *, tables: bool = False) -> Plan:
     )
 
 
-def least_bytes(planned: Plan, document: Mapping[str, Any], precision: Precision) -> int:
-    """What the weights of a decoder take at least: those that are packed, tables, and the records of the others."""
+def weights_bytes(planned: Plan, document: Mapping[str, Any], precision: Precision) -> int:
+    """What the weights of a decoder take on the processor: those that are packed, tables, and the records of others."""
+    kept = sum(_packed_bytes(row, precision) for row in planned.weights.values())
     tables = [row for row in planned.tables.values() if _becomes_smaller(row, precision)]
-    kept = sum(_packed_bytes(row, precision) for row in (*planned.weights.values(), *tables))
+    kept += sum(rows.bytes_of(math.prod(row["shape"]), row["shape"][1], precision) for row in tables)
     return kept + stored_bytes(planned, document, precision)
 
 
@@ -182,9 +184,5 @@ def _replaced(node: Node, stored: Mapping[str, Node], *, tables: bool) -> Node:
 
 
 def _packed_bytes(row: Node, precision: Precision) -> int:
-    outputs: int = row["shape"][0]
-    inputs: int = row["shape"][1]
-    if precision is Precision.INT8:
-        return outputs * inputs + 4 * outputs  # and a scale for each row
-    half = precision is Precision.BFLOAT16 or row["dtype"] == "bfloat16"
-    return (2 if half else 4) * outputs * inputs
+    outputs, inputs = row["shape"]
+    return linear.bytes_of(outputs, inputs, TORCH[row["dtype"]], precision)
