@@ -12,7 +12,7 @@ from headway_runtime.kernels.pointwise import Pointwise, pointwise
 from headway_runtime.program import decoder as decoders
 from headway_runtime.program import functions, load
 from headway_runtime.program.decoder import Decoder, read_decoder
-from headway_runtime.program.fusion import fuse, patterns, trial
+from headway_runtime.program.fusion import fuse, patterns, simplify, trial, views
 from headway_runtime.program.fusion import lean as lean_module
 from headway_runtime.program.fusion.graph import Node
 
@@ -107,6 +107,18 @@ def test_a_step_that_fails_leaves_the_program_as_it_is(tmp_path: Path, monkeypat
     monkeypatch.setattr(Pointwise, "gate", fail)
     directory = prepared(tiny(tmp_path), tmp_path / "prepared")
     assert operators(opened(directory)) > 100
+
+
+def test_what_takes_more_memory_than_a_trial_may_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All values of a watched step are kept at once, which nobody made room for."""
+    directory = prepared(tiny(tmp_path), tmp_path / "prepared")
+    reasons: list[str] = []
+    monkeypatch.setattr(trial, "log", lambda event, **fields: reasons.append(fields.get("reason", event)))
+    cache = 2 * 2 * 2 * 16 * 4 * 8 * 16  # keys and values, layers, heads, width, float32; blocks and their tokens
+    for bound, reason in ((cache - 1, "cache of 8 blocks"), (cache, "values of a step"), (cache * 100, "fused")):
+        monkeypatch.setattr(trial, "MOST_BYTES", bound)
+        opened(directory)
+        assert reason in reasons.pop()
 
 
 # Single rewrites, on instructions written down by hand
@@ -207,6 +219,13 @@ def test_constants_are_computed_once() -> None:
     assert made_of(nodes, lambda n: (n, D), weight=WEIGHT) == ["mul.Tensor"]
 
 
+def test_constants_are_kept_up_to_a_number_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simplify, "MAX_CONSTANTS", 2 * D)
+    nodes = [node(f"c{n}", "add.Tensor", v("weight"), float(n)) for n in range(4)]
+    nodes += [node(f"o{n}", "mul.Tensor", v(f"o{n - 1}" if n else "x"), v(f"c{n}")) for n in range(4)]
+    assert made_of(nodes, lambda n: (n, D), weight=WEIGHT) == ["add.Tensor"] * 2 + ["mul.Tensor"] * 4
+
+
 def test_conversions_to_what_it_is_are_left_out_and_others_stay() -> None:
     same = [node("same", "to.dtype", v("x"), {"dtype": "float32"}), node("out", "mul.Tensor", v("same"), 2.0)]
     assert made_of(same, lambda n: (n, D)) == ["mul.Tensor"]
@@ -232,6 +251,15 @@ def test_a_chain_of_views_is_one_or_none() -> None:
     assert made_of([*there, used], lambda n: (1, n, H * D)) == ["reshape.default", "mul.Tensor"]
     back = [node("e", "unsqueeze.default", v("x"), 0), node("f", "select.int", v("e"), 0, 0)]
     assert made_of([*back, node("out", "mul.Tensor", v("f"), 2.0)], lambda n: (n, D)) == ["mul.Tensor"]
+
+
+def test_places_in_a_large_tensor_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a weight that is turned before it is multiplied by, they would take more memory than it does."""
+    monkeypatch.setattr(views, "MAX_NUMBERS", 8 * D)
+    back = [node("e", "unsqueeze.default", v("x"), 0), node("f", "select.int", v("e"), 0, 0)]
+    both = [*back, node("out", "mul.Tensor", v("f"), 2.0)]
+    assert made_of(both, lambda n: (n, D)) == ["mul.Tensor"]
+    assert made_of(both, lambda n: (4 * n, D)) == ["unsqueeze.default", "select.int", "mul.Tensor"]
 
 
 def test_a_view_that_changes_the_order_stays() -> None:

@@ -7,7 +7,8 @@ import torch
 from headway_runtime.program.fusion.graph import Graph, references
 
 MAX_CONSTANT = 1 << 16
-"""Numbers of a tensor that is computed once and kept; larger ones would be memory that nobody counted."""
+MAX_CONSTANTS = 1 << 22
+"""Numbers of a tensor that is computed once and kept, and of all of them; more would be memory that nobody counted."""
 
 _SAME_WORDS = """
     to.dtype to.device to.dtype_layout type_as.default contiguous.default detach.default alias.default
@@ -21,13 +22,14 @@ _SLICE = "aten.slice.Tensor"
 def fold(graph: Graph) -> None:
     """Compute once what follows from weights and numbers alone."""
     known = set(graph.constants)
-    nodes = []
+    nodes, left = [], MAX_CONSTANTS
     for node in graph.nodes:
         read = list(references(node))
         found = graph.runs[0].get(node["out"]) if isinstance(node["out"], str) else None
-        if known.issuperset(read) and isinstance(found, torch.Tensor) and found.numel() <= MAX_CONSTANT:
-            graph.constants[node["out"]] = found.clone()
+        if known.issuperset(read) and isinstance(found, torch.Tensor) and found.numel() <= min(MAX_CONSTANT, left):
+            graph.constants[node["out"]] = found.resolve_neg().clone()
             known.add(node["out"])
+            left -= found.numel()
         else:
             nodes.append(node)
     graph.rebuild(nodes)

@@ -5,8 +5,8 @@ The products themselves are the same in both, whatever they are, so that somethi
 (`packing.stand_ins`): a trial of a large decoder reads none of its weights.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,10 @@ WATCHED, WIDTHS = ((4, 3), (2, 6, 2)), (2, 1)
 MOST_TOKENS = 10
 EXACT = 1e-4
 """Of the largest logit: between sums in another order, which differ by less than a hundredth of it, and mistakes."""
+MOST_BYTES = 512 << 20
+"""Of all values of a step that is watched, and of a small cache: they are kept at once, where a step that answers gives
+back what nobody reads any more, and the memory of a pod was shared out for that one.
+"""
 _BLOCKS = 8
 _CPU = torch.device("cpu")
 _FAILURES = (RuntimeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -113,7 +117,8 @@ def _first(error: Exception) -> str:
 
 def _watch(written: Written, step: Sequence[torch.Tensor]) -> Run:
     names = [name for node in written.document["nodes"] for name in results(node["out"])]
-    values = written.machine(names).call(*step)
+    watched = replace(written, resolve=_counted(written.resolve, written.constants.values()))
+    values = watched.machine(names).call(*step)
     return {
         **{item["value"]: tensor for item, tensor in zip(written.document["inputs"], step, strict=True)},
         **dict(zip(names, values, strict=True)),
@@ -127,9 +132,38 @@ def _machine(
     outputs: Sequence[str],
     resolve: Resolve,
 ) -> Machine:
+    if written.geometry.bytes_per_token(4) * BLOCK_TOKENS * _BLOCKS > MOST_BYTES:
+        raise RuntimeError(f"a cache of {_BLOCKS} blocks takes more than {MOST_BYTES:,} bytes")
     cache = PagedCache(written.geometry, blocks=_BLOCKS, dtype=torch.float32)
     document = {**written.document, "nodes": nodes, "outputs": [{"value": name} for name in outputs]}
     return load.build(document, constants, _CPU, function=_with(resolve, {ATTENTION: cache.attend}))
+
+
+def _counted(resolve: Resolve, known: Iterable[torch.Tensor]) -> Resolve:
+    """The same operators, until what they made takes more than `MOST_BYTES`; memory of what is known is not theirs."""
+    counted = {tensor.untyped_storage().data_ptr() for tensor in known}
+    made = 0
+
+    def count(found: Any) -> None:
+        nonlocal made
+        for tensor in found if isinstance(found, (list, tuple)) else [found]:
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() not in counted:
+                counted.add(tensor.untyped_storage().data_ptr())
+                made += tensor.untyped_storage().nbytes()
+        if made > MOST_BYTES:
+            raise RuntimeError(f"the values of a step take more than {MOST_BYTES:,} bytes")
+
+    def resolved(name: str) -> Callable[..., Any]:
+        function = resolve(name)
+
+        def call(*args: Any, **named: Any) -> Any:
+            found = function(*args, **named)
+            count(found)
+            return found
+
+        return call
+
+    return resolved
 
 
 def _with(resolve: Resolve, more: Mapping[str, Callable[..., Any]]) -> Resolve:

@@ -18,6 +18,9 @@ VIEWS = frozenset(f"aten.{name}" for name in _WORDS.split())
 MAX_CHAIN = 16
 """Views; each is run again for every operator that reads the last one."""
 
+MAX_NUMBERS = 1 << 20
+"""Of a base whose places are counted: what a step of a few tokens makes is smaller, and a weight need not be."""
+
 _constant = functions.constant(torch.device("cpu"))
 
 
@@ -32,10 +35,12 @@ def base_of(graph: Graph, argument: Any) -> tuple[Any, list[Node]]:
 
 def places(graph: Graph, argument: Any) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
     """The base of a chain, and for each step where the numbers of the argument stand in it: two tensors of places, of
-    the base's shape and of the argument's.
+    the base's shape and of the argument's. No steps where that would be many.
     """
     base, chain = base_of(graph, argument)
-    found = []
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+    if any(tensor.numel() > MAX_NUMBERS for tensor in graph.seen(base)):
+        return base, found
     for run, tensor in zip(graph.runs, graph.seen(base), strict=False):
         counting = torch.arange(tensor.numel()).view(tensor.shape)
         seen = counting
