@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from tests.decoders import prompts
 
+Encode = Callable[[str], Sequence[int]]
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -26,7 +28,7 @@ class Lengths:
     answer: tuple[int, int] = (16, 128)
 
 
-def corpus(encode: Callable[[str], Sequence[int]]) -> tuple[int, ...]:
+def corpus(encode: Encode) -> tuple[int, ...]:
     """A few thousand tokens of text of many kinds."""
     return tuple(token for text in prompts.PROMPTS for token in encode(text))
 

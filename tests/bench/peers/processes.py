@@ -78,3 +78,12 @@ def resident_bytes(root: int, table: ProcessTable) -> int:
     """Resident memory of the tree; pages that several processes share count once for each."""
     pids = [root, *descendants(root, table)]
     return sum(table.stats[pid].resident for pid in pids if pid in table.stats)
+
+
+def thread_seconds(pid: int) -> float:
+    """CPU time of one process's threads that are alive, to the nanosecond: for what takes less than many ticks."""
+    used = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            used += int((task / "schedstat").read_text().split()[0])
+    return used / 1e9
