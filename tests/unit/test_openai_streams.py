@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 from headway_runtime.batching.tickets import Priority
-from headway_runtime.errors import DeadlineExceededError, ProgramFailedError, QueueFullError
+from headway_runtime.errors import DeadlineExceededError, NotServingError, ProgramFailedError, QueueFullError
 from headway_runtime.generation.values import FinishReason
 from headway_runtime.program import load_program
 from headway_runtime.protocols.openai import answering, prompts
@@ -271,6 +271,19 @@ def test_one_prompt_that_is_refused_cancels_those_before_it(server: TextServer) 
     assert answer.status_code == 429
     assert "x-headway-not-admitted" not in answer.headers, "the model may have seen the first"
     assert [asked.cancelled for asked in server.engine.asked] == [True, True]
+
+
+@pytest.mark.parametrize("prompts", [1, 2])
+def test_what_waited_in_a_pod_that_ends_may_be_asked_elsewhere_unless_a_part_of_it_was_seen(
+    server: TextServer, prompts: int
+) -> None:
+    def give_up(asked: Asked) -> None:
+        if asked.number == len(server.engine.asked) - 1:
+            end(asked, NotServingError("the pod is ending; send the request again"))
+
+    server.engine.script = give_up
+    answer = server.client.post(server.url + PATH, json=body(prompt=[[5]] * prompts, stream=False))
+    assert (answer.status_code, "x-headway-not-admitted" in answer.headers) == (503, prompts == 1)
 
 
 def test_headers_rule_deadline_and_priority(server: TextServer) -> None:

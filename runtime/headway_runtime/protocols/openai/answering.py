@@ -129,13 +129,13 @@ class Answering(Posted):
                 self.after(self._front.prompts.submit(work), partial(self._begin_or_fail, facts))
                 self._tick_in(max(0.0, self._began + self._allowed - time.monotonic()))
         except Exception as error:
-            self._abandon(shown(error))
+            self._abandon(shown(error), len(self._numbers))
 
     def _begin_or_fail(self, facts: Facts, prompts: list[Prompt]) -> None:
         try:
             self._begin(facts, prompts)
         except Exception as error:
-            self._abandon(shown(error))
+            self._abandon(shown(error), len(self._numbers))
 
     def _begin(self, facts: Facts, prompts: list[Prompt]) -> None:
         """Put every prompt in line. Raises RequestError."""
@@ -180,7 +180,7 @@ class Answering(Posted):
         if self._over:
             return
         if isinstance(outcome, RequestError):
-            self._abandon(outcome)
+            self._abandon(outcome, len(self._numbers) - 1)
         elif outcome is None:
             self._leave()
         else:
@@ -233,9 +233,11 @@ class Answering(Posted):
             return events
         return b"%x\r\n%b\r\n%b" % (len(events), events, b"0\r\n\r\n" if last else b"")
 
-    def _abandon(self, error: RequestError) -> None:
-        """Answer with an error, before the answer has begun or in its midst."""
-        error.admitted = error.admitted or bool(self._numbers)  # the model may have seen other prompts of the request
+    def _abandon(self, error: RequestError, others: int = 0) -> None:
+        """Answer with an error, before the answer has begun or in its midst. `others`: prompts of the request beside
+        the one at fault which the model may have seen.
+        """
+        error.admitted = error.admitted or others > 0
         self._cancel()
         if not self.response_started:
             self.fail(error)
