@@ -18,7 +18,9 @@ def serve(
     file: File,
     manifest: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, metavar="FILE", help="a ModelDeployment, for its batching fields"),
+        typer.Option(
+            exists=True, dir_okay=False, metavar="FILE", help="a ModelDeployment, for its name, batching and generation"
+        ),
     ] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, _port("inference")] = INFERENCE_PORT,
