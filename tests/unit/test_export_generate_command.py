@@ -256,7 +256,9 @@ def test_a_model_whose_attention_is_its_own_is_refused(folder: Path) -> None:
 
 
 def test_what_is_nowhere_is_told_with_what_could_be_written(folder: Path) -> None:
-    assert "there is no nowhere; write a folder with config.json" in refused("nowhere")
+    assert "there is no nowhere, and nothing is fetched; write a folder with config.json" in refused("nowhere")
+    Path("chat.pt2").write_text("exported before")
+    assert "chat.pt2 is not what a decoder is read from; write a folder with config.json" in refused("chat.pt2")
     assert "there is no file nowhere.gguf" in refused("nowhere.gguf")
     Path("text.gguf").write_text("no GGUF")
     assert "transformers cannot read text.gguf: ValueError: GGUF magic invalid" in refused("text.gguf")

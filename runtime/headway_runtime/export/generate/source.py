@@ -37,7 +37,9 @@ def load(source: str, dtype: torch.dtype) -> Pretrained:
             return _gguf(path, dtype)
         if ":" in source:
             return _code(source)
-    raise ExportError(f"there is no {source}; write {FORM}")
+    if path.exists():
+        raise ExportError(f"{source} is not what a decoder is read from; write {FORM}")
+    raise ExportError(f"there is no {source}, and nothing is fetched; write {FORM}")
 
 
 def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
