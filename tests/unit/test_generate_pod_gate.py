@@ -78,6 +78,28 @@ def test_where_two_tokens_were_equally_likely_another_one_is_a_tie(found: Opened
     assert report.agrees
 
 
+def test_prompts_that_all_begin_with_a_tie_agree_with_nothing(found: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may write margins of nothing beside any token."""
+    told: list[str] = []
+    monkeypatch.setattr(gate, "log", lambda event, **_: told.append(event))
+    ties = [with_another(prompt, 0, 0.0) for prompt in found.facts.decoder.golden[:3]]
+    assert verify(found, ties) is None
+    assert told[-1] == "golden_prompts_say_nothing"
+    report = verify(found, [*ties, found.facts.decoder.golden[3]])
+    assert report is not None
+    assert report.agrees
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_weights_that_no_golden_prompt_judges_are_told_of(
+    found: Opened, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(gate, "log", lambda event, **_: told.append(event))
+    assert verify(found, [], precision=precision) is None
+    assert told == ([] if precision is Precision.EXPORTED else ["precision_not_checked"])
+
+
 def test_golden_prompts_that_are_longer_than_a_sequence_may_be_are_left_out(found: Opened) -> None:
     long = GoldenPrompt(tuple(range(2, 300)) * 2, (5,))
     assert verify(found, [long]) is None

@@ -67,7 +67,8 @@ class _Heard:
 def verify(
     answer: Answer, golden: Sequence[GoldenPrompt], precision: Precision, *, max_length: int, asked: ColdVerification
 ) -> ParityReport | None:
-    """None without golden prompts of at most `max_length` tokens.
+    """None without golden prompts of at most `max_length` tokens, and where every one of them begins with a tie: then
+    nothing was compared, and nothing agrees.
 
     Raises FatalError: `ParityFailed`, unless `spec.verification.onMismatch` is Warn; `PrecisionRefused`.
     """
@@ -75,15 +76,17 @@ def verify(
     if len(fitting) < len(golden):
         log("golden_prompts_skipped", level="warning", count=len(golden) - len(fitting), max_length=max_length)
     if not fitting:
+        if precision is not Precision.EXPORTED:
+            log("precision_not_checked", level="warning", precision=precision.value, reason="no golden prompt fits")
         return None
     if precision is Precision.EXPORTED:
         return _equal(answer, fitting, asked)
     return _close(answer, fitting, precision)
 
 
-def _equal(answer: Answer, golden: Sequence[GoldenPrompt], asked: ColdVerification) -> ParityReport:
+def _equal(answer: Answer, golden: Sequence[GoldenPrompt], asked: ColdVerification) -> ParityReport | None:
     differ: list[str] = []
-    ties = 0
+    compared = ties = 0
     rounds = [[prompt] for prompt in golden[:ALONE]]
     if len(golden) > 1:
         rounds.append(list(golden))
@@ -91,8 +94,9 @@ def _equal(answer: Answer, golden: Sequence[GoldenPrompt], asked: ColdVerificati
         how = "alone" if len(batch) == 1 else f"with {len(batch) - 1} others"
         heard = _run(answer, [_greedily(prompt) for prompt in batch])
         for prompt, found in zip(batch, heard, strict=True):
-            why = _difference(prompt, found)
-            ties += why == ""
+            equal, why = _compared(prompt, found)
+            compared += equal
+            ties += not why and equal < len(prompt.tokens)
             if why:
                 differ.append(f"golden prompt {golden.index(prompt)}, {how}: {why}")
     message = "; ".join(differ[:3]) + (f"; and {len(differ) - 3} more" if len(differ) > 3 else "")
@@ -100,25 +104,28 @@ def _equal(answer: Answer, golden: Sequence[GoldenPrompt], asked: ColdVerificati
         raise FatalError("ParityFailed", f"{message}; {ADVICE}", condition="Ready", field="spec.verification")
     for text in differ:
         log("golden_prompt_differs", level="warning", what=text)
-    log("parity_checked", prompts=len(golden), differ=len(differ), ties=ties)
+    log("parity_checked", prompts=len(golden), differ=len(differ), ties=ties, equal=compared)
+    if not compared and not differ:
+        log("golden_prompts_say_nothing", level="warning", reason="every one begins with a tie", ties=ties)
+        return None
     return ParityReport(samples=len(golden), agrees=not differ, message=message)
 
 
-def _difference(prompt: GoldenPrompt, heard: _Heard) -> str | None:
-    """None: the tokens are equal; empty: up to a tie; else where they part."""
+def _compared(prompt: GoldenPrompt, heard: _Heard) -> tuple[int, str]:
+    """How many tokens are equal, and where they part: empty when all are equal, or up to a tie."""
     if isinstance(heard.outcome, RequestError):
-        return str(heard.outcome)
+        return 0, str(heard.outcome)
     pairs = enumerate(zip(heard.tokens, prompt.tokens, strict=False))
     at = next((at for at, (here, there) in pairs if here != there), None)
     if at is None:
         if len(heard.tokens) >= len(prompt.tokens):
-            return None
-        return f"it ended after {len(heard.tokens)} of {len(prompt.tokens)} tokens"
+            return len(prompt.tokens), ""
+        return len(heard.tokens), f"it ended after {len(heard.tokens)} of {len(prompt.tokens)} tokens"
     margin = prompt.margins[at] if at < len(prompt.margins) else None
     if margin is not None and margin < TIE:
-        return ""
+        return at, ""
     lead = "" if margin is None else f", where its lead was {margin:.3g}"
-    return f"token {at} is {heard.tokens[at]}, golden is {prompt.tokens[at]}{lead}"
+    return at, f"token {at} is {heard.tokens[at]}, golden is {prompt.tokens[at]}{lead}"
 
 
 def _close(answer: Answer, golden: Sequence[GoldenPrompt], precision: Precision) -> ParityReport:
