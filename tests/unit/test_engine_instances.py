@@ -106,6 +106,16 @@ async def test_while_one_instance_runs_another_watches_the_clock_for_those_that_
         await serving.all()
 
 
+async def test_a_protocol_that_cannot_tell_whether_its_client_is_gone_ends_nothing(encoder: Program) -> None:
+    def confused() -> bool:
+        raise OSError("no such connection")
+
+    async with desk(encoder, '{"maxWait": "0ms"}', **PADDED) as serving:  # type: ignore[arg-type]
+        numbers = [serving.send(text(3), gone=confused), serving.send(text(3))]
+        results = await serving.all()
+    assert all(isinstance(results[number], Reply) for number in numbers)
+
+
 async def test_when_one_instance_dies_all_end_and_every_request_is_answered(encoder: Program) -> None:
     class DeviceLost(BaseException):
         pass

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from headway_runtime.program import Program, load_program
+from headway_runtime.protocols.http.connection import Connection
 
 from tests.unit.http_server import INFER, HttpServer, Stream, http_server, post
 from tests.unit.pod_process import question
@@ -123,6 +124,22 @@ def test_a_client_that_is_gone_costs_no_run_though_it_looks_half_closed(server: 
     time.sleep(0.5)
     assert len(server.runs) == before
     assert server.pod.metrics.registry.get_sample_value("headway_rejections_total", {"reason": "client_gone"}) == 3
+
+
+def test_who_sees_that_a_client_is_half_closed_can_ask_whether_it_has_hung_up(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[bool] = []
+
+    def watched(connection: Connection, name: str, value: object) -> None:
+        object.__setattr__(connection, name, value)
+        if name == "half_closed" and value:
+            known.append(not connection.hung_up())  # as an engine thread does, at any moment
+
+    monkeypatch.setattr(Connection, "__setattr__", watched, raising=False)
+    with server.ask(post(), half_close=True) as stream:
+        assert stream.answer().status == 200
+    assert known == [True]
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_request_is_forgotten(server: HttpServer) -> None:

@@ -18,6 +18,7 @@ from headway_runtime.batching.pace import Pace
 from headway_runtime.batching.policy import Cost, Limits, Policy, Priority, Refusal, Ticket
 from headway_runtime.batching.work import Deliver, Outcome, Work
 from headway_runtime.errors import DeadlineExceededError, NotServingError, OverloadedError, QueueFullError
+from headway_runtime.logs import log
 
 LONGEST_SLEEP = 60.0  # seconds
 
@@ -74,7 +75,7 @@ class Line:
         """Drop what waits in vain, while long runs keep the threads from doing it."""
         with self._lock:
             dropped = self._expired(time.monotonic())
-            dropped += [self._drop(ticket) for ticket in self._policy.waiting() if self._works[ticket.id].gone()]
+            dropped += [self._drop(ticket) for ticket in self._policy.waiting() if _is_gone(self._works[ticket.id])]
         if dropped:
             self._deliver(dropped, None)
 
@@ -140,7 +141,7 @@ class Line:
         while True:
             plan = self._policy.plan(now)
             works = [self._works[ticket.id] for ticket in plan.tickets]
-            gone = [work.ticket for work in works if work.gone()]
+            gone = [work.ticket for work in works if _is_gone(work)]
             if not gone:
                 break
             dropped += [self._drop(ticket) for ticket in gone]
@@ -226,6 +227,15 @@ class _Sleeper:
 
     def wake(self) -> None:
         self._called.release()
+
+
+def _is_gone(work: Work) -> bool:
+    """Whether nobody waits for it. A protocol that cannot tell must not end the engine: then it is run."""
+    try:
+        return work.gone()
+    except Exception as error:
+        log("gone_unknown", level="error", error=error)
+        return False
 
 
 def _too_late(ticket: Ticket, now: float) -> DeadlineExceededError:

@@ -168,8 +168,8 @@ class Connection(HttpToolsProtocol):
             self._open = None
         if not self._busy() and not self.pipeline:
             return None
-        self.half_closed = True
         self._fd = self.transport.get_extra_info("socket").fileno()
+        self.half_closed = True  # from now on other threads ask whether it has hung up
         turn = self._active
         if self.parser.get_http_version() != "1.0" and not (
             turn is not None and self._busy() and turn.response_started
@@ -181,6 +181,8 @@ class Connection(HttpToolsProtocol):
 
     def hung_up(self) -> bool:
         """Whether a half-closed client is gone. From any thread."""
+        if self._fd < 0:  # closed already
+            return True
         poll = select.poll()
         poll.register(self._fd, 0)  # errors and hang-ups are always reported
         return bool(poll.poll(0))
