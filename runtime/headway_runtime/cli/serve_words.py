@@ -65,7 +65,7 @@ def asking(url: str, model: str, *, chats: bool) -> tuple[tuple[str, str], str]:
     client = f'OpenAI(base_url="{url}/v1", api_key="none")   (pip install openai; model="{model}")'
     what = '"messages": [{"role": "user", "content": "Who are you?"}]' if chats else '"prompt": "Once upon a time"'
     path = "/v1/chat/completions" if chats else "/v1/completions"
-    body = f'{{"model": "{model}", {what}, "max_tokens": 60, "stream": true}}'
+    body = f'{{"model": "{model}", {what}, "max_tokens": 60, "temperature": 0, "stream": true}}'
     return ("python", client), f"curl -sN {url}{path} -H 'content-type: application/json' -d '{body}'"
 
 

@@ -42,8 +42,8 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     bytes_ = found["cacheBytesPerToken"]
     yield f"  cache: {bytes_['float32']:,} bytes a token in float32, {bytes_['bfloat16']:,} in bfloat16"
     yield f"  vocabulary: {found['vocabulary']:,} tokens; context: {found['context']:,} tokens"
-    ends = ", ".join(map(str, found["end"][:MOST_ENDS])) or "no token of its own"
-    yield f"  an answer ends at {ends}{', …' if len(found['end']) > MOST_ENDS else ''}"
+    ends = ", ".join(map(str, found["end"][:MOST_ENDS])) or "none of its own"
+    yield f"  an answer ends at token {ends}{', …' if len(found['end']) > MOST_ENDS else ''}"
     if found["chatTemplateBytes"] is not None:
         yield f"  chat template: {found['chatTemplateBytes']:,} bytes"
     if found["defaults"]:

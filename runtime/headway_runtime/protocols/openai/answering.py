@@ -283,4 +283,12 @@ class Answering(Posted):
             self._send(self._writer, PING)
             silent = 0.0
         if not self.response_complete:
-            self._tick_in(LOOK_SECONDS if self._wire.half_closed else max(0.0, PING_SECONDS - silent))
+            self._tick_in(self._look_in(silent))
+
+    def _look_in(self, silent: float) -> float:
+        """Seconds until the next tick. An answer that is sent whole is silent for as long as it takes."""
+        if self._wire.half_closed:
+            return LOOK_SECONDS
+        if self._writer is None:
+            return max(0.0, self._began + self._allowed - time.monotonic())
+        return PING_SECONDS - silent if silent < PING_SECONDS else PING_SECONDS
