@@ -156,6 +156,20 @@ def test_pings_come_only_in_silence_and_clients_pass_over_them(
     assert [chunk.choices[0].text for chunk in chunks] == ["!"]
 
 
+def test_a_whole_answer_that_takes_long_keeps_nobody_busy(server: TextServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = []
+    tick = answering.Answering._tick
+    monkeypatch.setattr(answering, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(answering.Answering, "_tick", lambda self: (ticks.append(1), tick(self))[1])
+    stream = begin(server, stream=False)
+    asked = server.wait()
+    time.sleep(0.5)
+    assert 2 <= len(ticks) <= 12
+    finish(server, asked, "late")
+    assert stream.answer().status == 200
+    stream.socket.close()
+
+
 def test_who_has_shut_down_its_sending_half_gets_the_whole_stream(server: TextServer) -> None:
     stream = begin(server)
     asked = server.wait()
