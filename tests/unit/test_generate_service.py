@@ -16,7 +16,7 @@ from headway_runtime.errors import (
     TooLargeError,
 )
 from headway_runtime.generation.opened import Opened
-from headway_runtime.generation.values import FinishReason, Usage
+from headway_runtime.generation.values import FinishReason, Piece, Stream, Usage
 from headway_runtime.metrics import Metrics
 from headway_runtime.origin import Origin
 from headway_runtime.pod import Pod
@@ -65,6 +65,20 @@ async def test_a_pod_that_ends_sends_requests_elsewhere(running: Desk) -> None:
     with pytest.raises(NotServingError) as raised:
         running.start(greedy(1))
     assert not raised.value.admitted, "another pod may have it"
+
+
+async def test_nothing_comes_after_the_end_of_a_cancelled_stream(
+    running: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Stream] = []
+    engine = running.pod.generating()[0].engine
+    monkeypatch.setattr(engine, "submit", lambda generate, stream: kept.append(stream) or 7)
+    _, listener = running.start(greedy(1))
+    (stream,) = kept
+    stream.ended(None)
+    stream.pieces((Piece(0, "late", (5,), finish=FinishReason.LENGTH),))  # of a step that ended before the cancel
+    assert listener.pieces == []
+    assert running.pod.metrics.registry.get_sample_value("headway_answers_total", {"reason": "length"}) is None
 
 
 async def test_tensors_are_not_taken_where_text_is_generated(running: Desk) -> None:

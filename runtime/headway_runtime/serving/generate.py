@@ -47,17 +47,22 @@ class GenerateService(Account):
 
 
 class _Watch:
-    """Stands between the engine and a stream, for what is measured of it."""
+    """Stands between the engine and a stream, for what is measured of it; and lets nothing through after the end: pieces
+    of a step may be on their way when a request is cancelled.
+    """
 
-    __slots__ = ("_latest", "_metrics", "_stream", "_unfinished")
+    __slots__ = ("_latest", "_metrics", "_over", "_stream", "_unfinished")
 
     def __init__(self, metrics: GenerationMetrics, stream: Stream, answers: int) -> None:
         self._metrics = metrics
         self._stream = stream
         self._unfinished = answers
+        self._over = False
         self._latest: dict[int, float] = {}  # time.monotonic() of the latest piece with tokens, by answer
 
     def pieces(self, pieces: tuple[Piece, ...]) -> None:
+        if self._over:
+            return
         now = time.monotonic()
         for piece in pieces:
             if piece.tokens:
@@ -71,6 +76,7 @@ class _Watch:
         self._stream.pieces(pieces)
 
     def ended(self, outcome: Usage | RequestError | None) -> None:
+        self._over = True
         if self._unfinished:
             self._metrics.ended("cancelled" if outcome is None else "error", self._unfinished)
         self._stream.ended(outcome)
