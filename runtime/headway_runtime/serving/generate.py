@@ -47,8 +47,8 @@ class GenerateService(Account):
 
 
 class _Watch:
-    """Stands between the engine and a stream, for what is measured of it; and lets nothing through after the end: pieces
-    of a step may be on their way when a request is cancelled.
+    """Stands between the engine and a stream, for what is measured of it. Lets nothing through after the end: pieces of
+    a step may be on their way when a request is cancelled.
     """
 
     __slots__ = ("_latest", "_metrics", "_over", "_stream", "_unfinished")
