@@ -4,12 +4,13 @@ import json
 import re
 from pathlib import Path
 
-from headway_runtime.prepare.beside import fields, record, steps
+from headway_runtime.prepare.beside import fields, generation, record, steps
 from headway_runtime.prepare.report import describe
 from headway_runtime.prepare.signatures.keys import generate, parse_public_key
 from headway_runtime.prepare.signatures.trust import Trust
 from headway_runtime.prepare.signatures.verify import sign_statement, signature_file
 
+from tests import decoders
 from tests.unit.small_models import Encoder, export
 
 PAGES = Path(__file__).resolve().parents[2] / "docs/reference"
@@ -27,7 +28,10 @@ def examples(page: str) -> list[str]:
 
 
 def test_the_records_page_names_every_field_and_its_example_is_a_record() -> None:
-    page = (PAGES / "record.md").read_text()
+    page, generates = (PAGES / "record.md").read_text().split("## Generation")
+    assert named(generates) == {*generation._READERS}
+    (example,) = examples(generates)
+    assert generation.parse(json.loads(example)).golden
     whole, *parts = re.split(r"^### ", page, flags=re.MULTILINE)
     assert named(whole) == {*record._READERS, "version"}
     assert {part.split("`")[1]: named(part) for part in parts} == {
@@ -53,7 +57,10 @@ def test_the_reports_page_names_every_key(tmp_path: Path) -> None:
     assert report["accepted"], report
     page = (PAGES / "inspect.md").read_text()
     whole, program = page.split("A program:")
+    program, generates = program.split("A program that [generates text]")
     assert named(whole) == report.keys()
+    text = json.loads(describe(decoders.tiny(tmp_path)).to_json())["programs"][0]["generation"]
+    assert named(generates) == text.keys()
     assert named(program) == report["programs"][0].keys()
     for key_ in (*report["signature"], *report["programs"][0]["dimensions"]["batch"]):
         assert f"`{key_}`" in page
