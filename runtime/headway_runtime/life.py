@@ -24,7 +24,7 @@ from typing import Any
 from headway_api.podconfig import Phase, Termination
 from headway_api.units import parse_duration
 
-from headway_runtime import knobs
+from headway_runtime import knobs, memory
 from headway_runtime.admin import Admin
 from headway_runtime.errors import FatalError
 from headway_runtime.loading import load
@@ -215,5 +215,6 @@ def _settle_memory() -> None:
     which for small requests is a tenth of their cost.
     """
     gc.collect()
+    memory.give_back()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)

@@ -1,11 +1,12 @@
 """How much memory this process may use, and has: what torch does not ask before it allocates."""
 
+import ctypes
 import resource
 from pathlib import Path
 
 from headway_runtime.prepare.room import PROC, Room, field_of, host_room
 
-__all__ = ["Room", "bound_allocations", "device_room", "host_room", "in_use", "out_of_memory"]
+__all__ = ["Room", "bound_allocations", "device_room", "give_back", "host_room", "in_use", "out_of_memory"]
 
 STACKS = 256 << 20
 """Bytes of address space beyond real memory that threads yet to be started may reserve for their stacks."""
@@ -29,6 +30,15 @@ def out_of_memory(error: BaseException) -> bool:
 def in_use(proc: Path = PROC) -> int:
     """Bytes of memory of its own (no files) that this process has touched."""
     return field_of(proc / "self" / "status", "RssAnon") or 0
+
+
+def give_back() -> None:
+    """Give the system back what was freed: loading and trying take far more than serving. Where the C library is not
+    glibc, it does so by itself, or not.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def bound_allocations(room: Room, proc: Path = PROC) -> int:
