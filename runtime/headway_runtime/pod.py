@@ -228,9 +228,11 @@ class Pod:
 
     def stuck(self) -> bool:
         """Whether the current run takes longer than any run can."""
-        if self.model is None or self.settings is None:
+        if self.model is None:
             return False
-        slowest = max((cost.seconds for cost in self._costs), default=0.0) * self.model.stretch(self.settings)
+        slowest = max((cost.seconds for cost in self._costs), default=0.0)
+        if self.settings is not None:
+            slowest *= self.model.stretch(self.settings)
         return self.model.busy_for() > max(STUCK_SECONDS, 20 * slowest)
 
     def report(self) -> Report:
