@@ -64,7 +64,7 @@ def calls_of(source: Path, args: Any) -> list[Call]:
 
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(functions, "resolve", resolve):
         repack.repack(inspection.inspect(str(source)), source, Path(folder))
-        load_program(Path(folder), dimension_names={}).run(tensors(args))
+        load_program(Path(folder), dimension_names={}, pack=False).run(tensors(args))
     return found
 
 

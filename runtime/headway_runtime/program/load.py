@@ -174,12 +174,12 @@ def build(
     weights: Mapping[str, torch.Tensor],
     device: torch.device,
     *,
-    function: Callable[[str], Callable[..., Any]] = functions.resolve,
+    function: Callable[[str], Callable[..., Any]] | None = None,
 ) -> Machine:
     """The machine of a prepared program. ``weights``: by value, those that its nodes use; ``function``: what an
     operator's name stands for.
     """
-    builder = Builder(function, functions.constant(device))
+    builder = Builder(function or functions.resolve, functions.constant(device))
     for item in document["inputs"]:
         builder.value(item["value"])
     for name, tensor in weights.items():
