@@ -3,8 +3,9 @@ shapes of its steps, and continue the golden prompts.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,9 +15,8 @@ from headway_api.types import DeviceKind, Precision
 from headway_runtime import generation_knobs, memory
 from headway_runtime.errors import FatalError
 from headway_runtime.generation import gate, opened
-from headway_runtime.generation.delivery import Deliver, Delivery, StepRecord
+from headway_runtime.generation.delivery import Deliver
 from headway_runtime.generation.opened import Opened
-from headway_runtime.generation.values import Generate, Stream
 from headway_runtime.generation.warm import shapes, warm
 from headway_runtime.generator import Generator
 from headway_runtime.logs import log
@@ -93,26 +93,8 @@ def _verify(pod: Pod, found: Opened, hand: Hand) -> None:
     settings = found.settings
     if precision is not Precision.EXPORTED:  # logits of every token are looked at: no more than there is room for
         settings = replace(settings, step_tokens=min(settings.step_tokens, settings.max_sequences))
-
-    def answer(requests: Sequence[tuple[Generate, Stream]]) -> None:
-        """By an engine of their own, which this thread runs."""
-        left = len(requests)
-
-        def here(deliveries: Sequence[Delivery], _: StepRecord | None) -> None:
-            nonlocal left
-            for delivery in deliveries:
-                delivery.hand_over()
-                left -= delivery.ended
-            if not left:
-                engine.stop()
-
-        engine = found.engine(here, settings)
-        for generate, stream in requests:
-            engine.submit(generate, stream)
-        engine.run()
-
     report = gate.verify(
-        answer,
+        partial(found.answer, settings=settings),
         found.facts.decoder.golden,
         precision,
         max_length=found.facts.max_length,

@@ -17,7 +17,6 @@ from headway_runtime.errors import RequestError
 from headway_runtime.generation import opened
 from headway_runtime.generation.delivery import Delivery, StepRecord
 from headway_runtime.generation.opened import Opened
-from headway_runtime.generation.settings import Settings
 from headway_runtime.generation.values import Generate, Piece, Sampling, Stream, Usage
 from headway_runtime.generation_knobs import Bounds
 from headway_runtime.generator import Generator
@@ -55,24 +54,6 @@ def open_tiny(directory: Path, /, *, room: Room = ROOM, **generation: Any) -> Op
     cold = config(generation={"cacheBytes": "1Mi", **generation})
     tokenizer = open_library(directory / repack.TOKENIZER)
     return opened.open_decoders(cold, opened.read(cold, directory, None), tokenizer, room=room)
-
-
-def answer(found: Opened, requests: Sequence[tuple[Generate, Stream]], settings: Settings | None = None) -> None:
-    """Run an engine in this thread until all are ended."""
-    left = len(requests)
-
-    def here(deliveries: Sequence[Delivery], _: StepRecord | None) -> None:
-        nonlocal left
-        for delivery in deliveries:
-            delivery.hand_over()
-            left -= delivery.ended
-        if not left:
-            engine.stop()
-
-    engine = found.engine(here, settings)
-    for generate, stream in requests:
-        engine.submit(generate, stream)
-    engine.run()
 
 
 @dataclass

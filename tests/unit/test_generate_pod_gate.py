@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from headway_runtime.generation import gate
 from headway_runtime.generation.opened import Opened
 from headway_runtime.prepare.decoder import GoldenPrompt
 
-from tests.unit.generator_desk import answer, open_tiny, prepared
+from tests.unit.generator_desk import open_tiny, prepared
 
 BLOCK, WARN = ColdVerification(), ColdVerification(on_mismatch=OnMismatch.WARN)
 
@@ -36,7 +35,7 @@ def verify(
     asked: ColdVerification = BLOCK,
 ) -> ParityReport | None:
     known = found.facts.decoder.golden if golden is None else golden
-    return gate.verify(partial(answer, found), known, precision, max_length=found.facts.max_length, asked=asked)
+    return gate.verify(found.answer, known, precision, max_length=found.facts.max_length, asked=asked)
 
 
 def with_another(prompt: GoldenPrompt, at: int, margin: float) -> GoldenPrompt:

@@ -15,11 +15,12 @@ from tokenizers import Tokenizer
 
 from headway_runtime import memory
 from headway_runtime.generation.constraints import Constraints
-from headway_runtime.generation.delivery import Deliver
+from headway_runtime.generation.delivery import Deliver, Delivery, StepRecord
 from headway_runtime.generation.engine import Engine
 from headway_runtime.generation.facts import Facts
 from headway_runtime.generation.sampling import Sampler
 from headway_runtime.generation.settings import Settings
+from headway_runtime.generation.values import Generate, Stream
 from headway_runtime.kernels import library
 from headway_runtime.logs import log
 from headway_runtime.prepare import room as rooms
@@ -91,6 +92,23 @@ class Opened:
         """One that has not begun, with a cache in which nothing can be found."""
         sampler = Sampler(self.facts.vocabulary, self.facts.constraints)
         return Engine(self.decoder, sampler, self.facts.tokenizer, settings or self.settings, deliver, draft=self.draft)
+
+    def answer(self, requests: Sequence[tuple[Generate, Stream]], settings: Settings | None = None) -> None:
+        """By an engine of their own, which the calling thread runs until all are ended."""
+        left = len(requests)
+
+        def here(deliveries: Sequence[Delivery], _: StepRecord | None) -> None:
+            nonlocal left
+            for delivery in deliveries:
+                delivery.hand_over()
+                left -= delivery.ended
+            if not left:
+                engine.stop()
+
+        engine = self.engine(here, settings)
+        for generate, stream in requests:
+            engine.submit(generate, stream)
+        engine.run()
 
 
 def read(config: ColdConfig, directory: Path, name: str | None) -> Files:

@@ -16,7 +16,7 @@ import torch
 
 from headway_runtime.errors import InvalidRequestError
 from headway_runtime.protocols import binary, tensors
-from headway_runtime.protocols.pieces import Numbers, check_count, lift
+from headway_runtime.protocols.pieces import Numbers, check_count, json_object, lift
 from headway_runtime.serving.values import BytesArray, Given, Output, Reply, Value
 
 PLATFORM = "pytorch_pt2"
@@ -49,7 +49,7 @@ def decode(body: bytes | bytearray, json_length: int | None = None, *, in_pieces
     if in_pieces:
         text, lifted = lift(bytes(text))
         check_count(text)
-    document = _object(text)
+    document = json_object(text, " with an array 'inputs'")
     reader = _Reader(body, json_length, lifted)
     inputs = {name: reader.tensor(name, entry) for name, entry in _named(document.get("inputs"), "inputs").items()}
     reader.end()
@@ -167,16 +167,6 @@ def _front(body: bytes | bytearray, json_length: int) -> memoryview:
             f"header inference-header-content-length is {json_length}, and the body has {len(body)} bytes"
         )
     return memoryview(body)[:json_length]
-
-
-def _object(text: bytes | bytearray | memoryview) -> dict[str, Any]:
-    try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequestError(f"the body is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise InvalidRequestError("the body must be a JSON object with an array 'inputs'")
-    return document
 
 
 def _named(value: object, what: str) -> dict[str, dict[str, Any]]:

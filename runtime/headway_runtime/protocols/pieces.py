@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
@@ -104,6 +104,17 @@ class Numbers:
             end = self.body.find(b",", at + PIECE, self.stop) + 1 or self.stop
             yield self.body[at:end]
             at = end
+
+
+def json_object(text: bytes | bytearray | memoryview, wanted: str) -> dict[str, Any]:
+    """A body that is one JSON object. Raises InvalidRequestError; `wanted` says there what kind of one it must be."""
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidRequestError(f"the body must be a JSON object{wanted}")
+    return document
 
 
 def check_count(text: bytes | bytearray) -> None:
