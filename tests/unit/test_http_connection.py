@@ -137,6 +137,7 @@ def test_who_sees_that_a_client_is_half_closed_can_ask_whether_it_has_hung_up(
             known.append(not connection.hung_up())  # as an engine thread does, at any moment
 
     monkeypatch.setattr(Connection, "__setattr__", watched, raising=False)
+    server.knobs(maxWait="500ms")  # so that the end of the stream is seen while the request waits
     with server.ask(post(), half_close=True) as stream:
         assert stream.answer().status == 200
     assert known == [True]

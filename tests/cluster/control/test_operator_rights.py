@@ -109,6 +109,9 @@ def test_the_charts_rights_are_enough_and_used(
     try:
         operator.wait_until_healthy()
         _live(kube, operator, log)
+    except AssertionError as error:
+        error.add_note(f"{operator.tail()}\n{yaml.safe_dump(kube.pods())}")
+        raise
     finally:
         operator.end()
     assert "forbidden" not in operator.log.read_text().lower()
