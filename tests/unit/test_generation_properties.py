@@ -1,5 +1,6 @@
 """The batcher over random histories: nothing that happens beside a request changes its answer, and everything ends."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -163,6 +164,63 @@ def test_nor_on_what_a_draft_program_proposes(events: list[Event], blocks: int, 
     desk = Desk(blocks=blocks, draft=draft, max_length=CONTEXT, max_sequences=5, step_tokens=64, drafts=drafts)
     desk.decoder.odd = repetitive
     play(desk, events)
+
+
+@RUNS
+@given(
+    arrivals=st.lists(
+        st.tuples(st.sampled_from(Priority), st.integers(1, 60), st.integers(1, 30), st.integers(0, 4)), max_size=30
+    ),
+    max_sequences=st.sampled_from([1, 2, 4]),
+)
+def test_no_preferred_one_waits_for_a_slot_that_a_lesser_one_could_give(
+    arrivals: list[tuple[Priority, int, int, int]], max_sequences: int
+) -> None:
+    """With blocks for all: whoever runs beside a preferred one that waits has given way before, and only once."""
+    desk = Desk(blocks=400, max_length=CONTEXT, max_sequences=max_sequences)
+    gave_way: Counter[int] = Counter()
+
+    def step() -> None:
+        before = {sequence.id for sequence in desk.scheduler.running}
+        desk.step(0.02)
+        for sequence in desk.scheduler.line:
+            gave_way[sequence.id] += sequence.id in before
+            stayed = [other for other in desk.scheduler.running if other.id in before]
+            assert all(sequence.request.priority <= other.level for other in stayed)
+
+    clients = []
+    for number, (priority, length, tokens, steps) in enumerate(arrivals):
+        clients.append(desk.submit(ask((number + 1, *range(1, length)), tokens), priority=priority))
+        for _ in range(steps):
+            step()
+    while desk.scheduler.requests:
+        step()
+    assert all(client.ended for client in clients)
+    assert set(gave_way.values()) <= {0, 1}
+
+
+@RUNS
+@given(
+    low=generates(),
+    flow=st.lists(generates(), min_size=1, max_size=6),
+    every=st.integers(1, 6),
+    blocks=st.sampled_from([14, 20, 40]),
+    max_sequences=st.sampled_from([1, 2, 5]),
+)
+def test_an_endless_flow_of_preferred_requests_keeps_nobody_from_ending(
+    low: Generate, flow: list[Generate], every: int, blocks: int, max_sequences: int
+) -> None:
+    desk = Desk(blocks=blocks, max_length=CONTEXT, max_sequences=max_sequences, step_tokens=64, capacity=100_000)
+    desk.decoder.odd = repetitive
+    client = desk.submit(low, priority=Priority.LOW)
+    steps = 0
+    while not client.ended:
+        if steps % every == 0:
+            desk.submit(flow[steps // every % len(flow)], priority=Priority.HIGH)
+        desk.step(0.1)
+        steps += 1
+        assert steps < 2000
+    assert tuple(client.tokens(index) for index in range(low.n)) == tuple(tokens for tokens, _ in alone(low))
 
 
 def test_speculation_saves_steps() -> None:

@@ -183,6 +183,88 @@ def test_a_flow_of_preferred_requests_keeps_nobody_from_ending() -> None:
     assert low.tokens() == expected(prompt(40, 2), 80)
 
 
+def test_a_preferred_request_takes_the_slot_of_the_last_that_is_less_so() -> None:
+    desk = Desk(max_sequences=3)
+    low = [desk.submit(ask(prompt(5, seed), 30), priority=Priority.LOW) for seed in range(2)]
+    normal = desk.submit(ask(prompt(5, 2), 30))
+    desk.step(10)
+    high = desk.submit(ask(prompt(5, 3), 4), priority=Priority.HIGH)
+    assert rows(desk.step()) == {1: 1, 3: 1, 4: 5}
+    desk.run()
+    assert high.at[0] == 11
+    assert [client.at[-1] for client in (low[0], normal)] == [39, 39]
+    assert low[1].at[-1] == 39 + 4  # it came back when the preferred one had ended
+    for seed, client in enumerate((*low, normal)):
+        assert client.tokens() == expected(prompt(5, seed), 30)
+
+
+def test_a_preferred_request_takes_blocks_from_no_more_than_it_must() -> None:
+    desk = Desk(blocks=33, max_length=500, max_sequences=16)
+    others = [desk.submit(ask(prompt(100, seed), 10), priority=Priority(seed % 2)) for seed in range(4)]
+    for _ in range(4):
+        desk.step(10)
+    assert all(map(running, others))
+    high = desk.submit(ask(prompt(60, 9), 4), priority=Priority.HIGH)
+    desk.step()
+    assert running(high)
+    assert [running(client) for client in others] == [True, True, False, True]
+    desk.run()
+    for seed, client in enumerate(others):
+        assert client.tokens() == expected(prompt(100, seed), 10)
+
+
+def test_nobody_gives_way_where_that_would_not_be_enough_or_to_an_equal() -> None:
+    desk = Desk(blocks=33, max_length=500, max_sequences=16)
+    equal = desk.submit(ask(prompt(300, 1), 40), priority=Priority.HIGH)
+    low = desk.submit(ask(prompt(100, 2), 40), priority=Priority.LOW)
+    desk.step(10)
+    desk.submit(ask(prompt(250, 3), 4), priority=Priority.HIGH)
+    desk.step()
+    assert running(equal)
+    assert running(low)
+    assert not desk.records[-1].preempted
+
+
+def test_growth_takes_blocks_from_the_less_preferred_whoever_came_first() -> None:
+    desk = Desk(blocks=9, max_length=100)
+    low = desk.submit(ask(prompt(40, 1), 40), priority=Priority.LOW)
+    desk.step(10)
+    high = desk.submit(ask(prompt(20, 2), 70), priority=Priority.HIGH)
+    desk.run()
+    assert high.at[-1] == 10 + 70
+    assert low.at[-1] > high.at[-1]
+    assert low.tokens() == expected(prompt(40, 1), 40)
+
+
+def test_nobody_gives_way_to_one_that_waits_for_anothers_blocks() -> None:
+    desk = Desk(max_sequences=2, step_tokens=32, blocks=100)
+    shared = prompt(200, 7)
+    low = desk.submit(ask(prompt(5, 1), 30), priority=Priority.LOW)
+    desk.submit(ask((*shared, 1), 2), priority=Priority.HIGH)
+    desk.step(0)
+    high = desk.submit(ask((*shared, 2), 2), priority=Priority.HIGH)
+    while not running(high):
+        assert running(low)
+        desk.step(0)
+    assert not running(low)
+    desk.run()
+    assert high.usage.cached == 192
+
+
+def test_who_gave_way_once_runs_to_its_end() -> None:
+    """However many preferred ones come, it waits for one of them, and no more."""
+    desk = Desk(max_sequences=1)
+    low = desk.submit(ask(prompt(5, 1), 40), priority=Priority.LOW)
+    for number in range(30):
+        desk.step(LEVEL_SECONDS)
+        desk.submit(ask(prompt(6, 10 + number), 5), priority=Priority.HIGH)
+    while not low.ended:
+        desk.step(LEVEL_SECONDS)
+    assert sum(record.preempted for record in desk.records) == 1
+    assert low.at[-1] - low.at[0] == (39 + 5) * LEVEL_SECONDS
+    assert low.tokens() == expected(prompt(5, 1), 40)
+
+
 def test_no_more_run_than_max_sequences_and_a_share_of_the_tokens_is_left_for_prompts() -> None:
     desk = Desk(max_sequences=3)
     for seed in range(6):

@@ -1,12 +1,14 @@
-"""Who of those that wait may begin in the next step: rules 2 and 3 of the scheduler. Pure."""
+"""Who of those that wait may begin in the next step: rules 2, 3 and 7 of the scheduler. Pure."""
 
+from collections.abc import Container
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headway_runtime.generation import holdings
 from headway_runtime.generation.blocks import BlockPool
 from headway_runtime.generation.line import WaitingLine
-from headway_runtime.generation.sequence import Sequence, State, blocks_for
+from headway_runtime.generation.places import Places
+from headway_runtime.generation.sequence import Sequence, State
 from headway_runtime.generation.settings import Settings
 from headway_runtime.prepare.decoder import BLOCK_TOKENS
 
@@ -55,31 +57,51 @@ class Headroom:
             self._blocks = max(1.0, self._blocks - FALL)
 
 
-def beginners(
-    pool: BlockPool, line: WaitingLine, running: Many[Sequence], settings: Settings, *, headroom: int
-) -> tuple[list[Contender], Sequence | None]:
-    """Who may begin, the first in line first; and the first for which there is no room, if it may be overtaken."""
-    slots = min(settings.max_sequences, max(1, settings.step_tokens * 7 // 8)) - len(running)
-    slots = min(slots, LOOKED_AT)
-    free = pool.available - holdings.committed(running)
-    chosen: list[Contender] = []
+@dataclass(frozen=True, slots=True)
+class Beginners:
+    """`chosen` may begin, the first in line first. `held`: the first for which there is no room, if it may be
+    overtaken. `displaced`: by whom of the chosen, who must give up what they have first.
+    """
+
+    chosen: list[Contender] = field(default_factory=list)
     held: Sequence | None = None
+    displaced: dict[Sequence, list[Sequence]] = field(default_factory=dict)
+
+
+def beginners(
+    pool: BlockPool,
+    line: WaitingLine,
+    running: Many[Sequence],
+    settings: Settings,
+    *,
+    headroom: int,
+    without: Container[Sequence] = (),
+) -> Beginners:
+    """Who may begin, `without` those for whom it is too early. `running`: by standing, the first one first."""
+    most = min(settings.max_sequences, max(1, settings.step_tokens * 7 // 8))
+    chosen: list[Contender] = []
+    displaced: dict[Sequence, list[Sequence]] = {}
+    held: Sequence | None = None
+    overtakers = 0
+    places = Places(pool, running, most, headroom)
     for sequence in line:
-        if len(chosen) >= slots:
+        if len(chosen) >= LOOKED_AT or (places.full and line.highest <= places.lowest):
             break
-        if sequence.follows:
+        if sequence.follows or sequence in without or (places.full and sequence.request.priority <= places.lowest):
             continue
+        if held is not None and overtakers >= OVERTAKERS:
+            break
         blocks = holdings.found(pool, sequence)
-        need = blocks_for(len(sequence.tokens)) - sum([pool.uses(block) > 0 for block in blocks])
-        beside = len(running) + len(chosen)
-        if beside and free < need + (beside + 1) * (headroom + sequence.preempted):
-            held = held or sequence
-            if held.overtaken >= OVERTAKERS:
-                break
+        gone = places.take(sequence, blocks)
+        if gone is None:
+            if held is None and not places.full:
+                held, overtakers = sequence, sequence.overtaken
             continue
-        free -= need
+        overtakers += held is not None
+        if gone:
+            displaced[sequence] = gone
         chosen.append(contender(sequence, len(blocks) * BLOCK_TOKENS))
-    return chosen, held
+    return Beginners(chosen, held, displaced)
 
 
 def waiting_for_others(contenders: Many[Contender], given: Many[int]) -> set[Sequence]:

@@ -8,6 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from enum import StrEnum
 
+from headway_runtime.batching.tickets import Priority
 from headway_runtime.generation.sequence import TOKEN_BYTES, Request, Sequence
 from headway_runtime.generation.settings import Settings
 
@@ -25,6 +26,7 @@ class WaitingLine:
     def __init__(self) -> None:
         self.prompt_bytes = 0
         self._sequences: list[Sequence] = []
+        self._counts = dict.fromkeys(Priority, 0)
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -32,6 +34,11 @@ class WaitingLine:
     def __iter__(self) -> Iterator[Sequence]:
         """The first in line first."""
         return iter(self._sequences)
+
+    @property
+    def highest(self) -> Priority:
+        """The highest priority of those that wait; the lowest one if nobody does."""
+        return max([level for level, count in self._counts.items() if count], default=Priority.LOW)
 
     def refuses(self, request: Request, settings: Settings) -> Refusal | None:
         """Which bound a request would break; None: there is room for all its answers."""
@@ -45,6 +52,7 @@ class WaitingLine:
     def add(self, sequence: Sequence) -> None:
         """It waits from now on."""
         insort(self._sequences, sequence, key=_place)
+        self._counts[sequence.request.priority] += 1
         self.prompt_bytes += sequence.prompt * TOKEN_BYTES
 
     def remove(self, sequence: Sequence) -> None:
@@ -52,6 +60,7 @@ class WaitingLine:
         at = bisect_left(self._sequences, sequence.place, key=_place)
         assert self._sequences[at] is sequence
         del self._sequences[at]
+        self._counts[sequence.request.priority] -= 1
         self.prompt_bytes -= sequence.prompt * TOKEN_BYTES
 
 

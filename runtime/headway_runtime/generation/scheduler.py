@@ -13,21 +13,27 @@ holds rows of many sequences (iteration-level scheduling: Orca, OSDI 2022), in b
    does not wait for ever either.
 3. A prompt that begins like one that runs waits for that one's blocks instead of computing them a second time. So do
    the other answers to one prompt: they share its full blocks, and get a copy of the last one.
-4. Blocks are given from the first in line to the last. Where they run out, the last gives up its own: it goes back to
-   its place in line, and what it had can be found until somebody needs the room. The last one itself only waits.
+4. Blocks are given by standing: by priority, then by place in line. Where they run out, the last gives up its own: it
+   goes back to its place in line, and what it had can be found until somebody needs the room. The last one itself only
+   waits.
 5. Answers may be speculated on with the tokens that are left, and with blocks that nobody else needs.
 6. No step wants more rows of logits than LOGITS, or one for each sequence: they are long. That bounds speculation, and
    the chunks of prompts whose own logarithms of probability are asked for.
+7. Who has no slot or no room displaces those of strictly lower priority that run, the last first, if that lets it
+   begin in this very step. Whoever gave way to a preferred one stands with the highest from then on.
 
-Hence the bounds. The first in line, by virtual arrival, is never preempted, and gets a row of each step at least; it
-is overtaken by OVERTAKERS at most; so everyone who stays comes to an end. Whoever is preferred by priority goes before
-those only that arrived less than the levels' difference times LEVEL_SECONDS earlier.
+Hence the bounds. The first by standing is never preempted, and gets a row of each step at least. Whoever is preferred
+by priority goes before those in line only that arrived less than the levels' difference times LEVEL_SECONDS earlier,
+and takes from those that run only what they have not given up once already. Who gave way has the place of its arrival,
+so that all but finitely many stand behind it; the first in line is overtaken by OVERTAKERS at most. So everyone who
+stays comes to an end.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence as Many
 
 from headway_runtime.generation import admission, holdings
-from headway_runtime.generation.admission import OVERTAKERS, Contender, Headroom
+from headway_runtime.generation.admission import OVERTAKERS, Beginners, Contender, Headroom
 from headway_runtime.generation.blocks import BlockPool
 from headway_runtime.generation.line import Refusal, WaitingLine
 from headway_runtime.generation.sequence import Request, Sequence, State, blocks_for
@@ -49,7 +55,7 @@ class Scheduler:
         self.pool = BlockPool(blocks)
         self.settings = settings
         self.line = WaitingLine()
-        self.running: list[Sequence] = []  # the first in line first
+        self.running: list[Sequence] = []  # by standing, the first one first
         self.requests: dict[int, Request] = {}  # unfinished ones
         self._numbers = 0
         self._earliest = _NEVER  # never later than the first request is given up
@@ -119,26 +125,65 @@ class Scheduler:
     def plan(self) -> Step:
         """The next step; without works there is nothing to do."""
         self._preempted = 0
-        prompts = [
-            admission.contender(sequence, sequence.computed) for sequence in self.running if sequence.pending > 1
-        ]
-        answers = len(self.running) - len(prompts)
-        left = max(self.settings.step_tokens - answers, min(1, len(prompts)))
-        beginners: list[Contender] = []
-        held: Sequence | None = None
-        if left and len(self.line):
-            beginners, held = admission.beginners(
-                self.pool, self.line, self.running, self.settings, headroom=self._headroom.blocks
-            )
-        given = _given(left, prompts, beginners, max(LOGITS, self.settings.max_sequences) - answers)
+        beginners, given = self._chosen()
+        for sequence in [each for gone in beginners.displaced.values() for each in gone]:
+            self._preempt(sequence, gives_way=True)
+        displaced, self._preempted = self._preempted, 0
         works = self._go_on(given)
         begun: list[Request] = []
         copies: list[tuple[int, int]] = []
         if not self._preempted:
-            works += self._begin(beginners, held, given, begun, copies)
+            works += self._begin(beginners, given, begun, copies)
         self._headroom.learn(self._preempted)
         self._speculate(works)
-        return Step(tuple(works), tuple(copies), tuple(begun), self._preempted)
+        return Step(tuple(works), tuple(copies), tuple(begun), self._preempted + displaced)
+
+    def _chosen(self) -> tuple[Beginners, dict[Sequence, int]]:
+        """Who begins, and tokens for all prompts. Nobody is displaced for one that gets none."""
+        early: set[Sequence] = set()
+        while True:
+            beginners = Beginners()
+            if len(self.line) and self._left(self.running):
+                beginners = admission.beginners(
+                    self.pool, self.line, self.running, self.settings, headroom=self._headroom.blocks, without=early
+                )
+            gone = {each for those in beginners.displaced.values() for each in those}
+            given = self._given([each for each in self.running if each not in gone], beginners.chosen)
+            idle = {sequence for sequence in beginners.displaced if not given.get(sequence)}
+            if not idle:
+                return beginners, given
+            early |= idle
+
+    def _left(self, running: Many[Sequence]) -> int:
+        """Tokens of a step for prompts."""
+        prompts = sum([sequence.pending > 1 for sequence in running])
+        return max(self.settings.step_tokens - (len(running) - prompts), min(1, prompts))
+
+    def _given(self, running: Many[Sequence], beginners: list[Contender]) -> dict[Sequence, int]:
+        """Tokens of prompts in this step. Who waits for another's blocks gets none; who wants the logits of all tokens
+        shares so many rows with others of that kind. The first of those that run gets one at least.
+        """
+        prompts = [admission.contender(sequence, sequence.computed) for sequence in running if sequence.pending > 1]
+        left = self._left(running)
+        contenders = sorted([*prompts, *beginners], key=lambda this: this.sequence.place)
+        given = shares(left, [this.wanted for this in contenders])
+        waiting = admission.waiting_for_others(contenders, given)
+        if waiting:
+            contenders = [this for this in contenders if this.sequence not in waiting]
+            given = shares(left, [this.wanted for this in contenders])
+        first = next((n for n, this in enumerate(contenders) if running and this.sequence is running[0]), None)
+        if first is not None and not given[first]:
+            given[given.index(max(given))] -= 1
+            given[first] = 1
+        tell = [number for number, this in enumerate(contenders) if this.sequence.request.tells_prompt]
+        if tell:
+            tell.sort(key=lambda number: number != first)
+            most = max(LOGITS, self.settings.max_sequences) - (len(running) - len(prompts))
+            rows = max(1, most - len(contenders) + len(tell))
+            for number in tell:
+                given[number] = min(given[number], rows)
+                rows -= given[number]
+        return dict(zip([this.sequence for this in contenders], given, strict=True))
 
     def _go_on(self, given: dict[Sequence, int]) -> list[Work]:
         """Works of those that run, and the blocks for them: from the first to the last."""
@@ -150,7 +195,8 @@ class Scheduler:
             upto = sequence.computed + wanted
             reached = holdings.grow(self.pool, sequence, upto)
             while reached < upto and self.running[-1] is not sequence:
-                self._preempt(self.running[-1])
+                last = self.running[-1]
+                self._preempt(last, gives_way=last.level < sequence.level)
                 reached = holdings.grow(self.pool, sequence, upto)
             if reached > sequence.computed:
                 works.append(Work(sequence, sequence.computed, reached - sequence.computed))
@@ -158,15 +204,15 @@ class Scheduler:
 
     def _begin(
         self,
-        beginners: list[Contender],
-        held: Sequence | None,
+        beginners: Beginners,
         given: dict[Sequence, int],
         begun: list[Request],
         copies: list[tuple[int, int]],
     ) -> list[Work]:
         """Works of those that begin. `begun` and `copies` are added to: the requests, and blocks to copy for them."""
         works: list[Work] = []
-        for sequence in (this.sequence for this in beginners if given.get(this.sequence)):
+        held = beginners.held
+        for sequence in (this.sequence for this in beginners.chosen if given.get(this.sequence)):
             overtakes = held is not None and held.place < sequence.place
             if overtakes and held is not None and held.overtaken >= OVERTAKERS:
                 break
@@ -176,7 +222,7 @@ class Scheduler:
             if overtakes and held is not None:
                 held.overtaken += 1
             self.line.remove(sequence)
-            insort(self.running, sequence, key=_place)
+            insort(self.running, sequence, key=_standing)
             if not sequence.request.begun:
                 sequence.request.begun = True
                 sequence.request.cached = sequence.computed
@@ -210,9 +256,10 @@ class Scheduler:
                 left -= room
                 spare -= lacking
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: Sequence, *, gives_way: bool) -> None:
         self._leave(sequence)
         sequence.preempted = True
+        sequence.gave_way |= gives_way
         sequence.state = State.WAITING
         self.line.add(sequence)
         self._preempted += 1
@@ -220,31 +267,12 @@ class Scheduler:
     def _leave(self, sequence: Sequence) -> None:
         """Out of wherever it is, without its blocks."""
         if sequence.state is State.RUNNING:
-            del self.running[bisect_left(self.running, sequence.place, key=_place)]
+            del self.running[bisect_left(self.running, sequence.standing, key=_standing)]
             holdings.give_up(self.pool, sequence)
         elif sequence.state is State.WAITING:
             self.line.remove(sequence)
         sequence.state = State.OUT
 
 
-def _given(left: int, prompts: list[Contender], beginners: list[Contender], logits: int) -> dict[Sequence, int]:
-    """Tokens of prompts in this step, of `left`. Who waits for another's blocks gets none; who wants the logits of all
-    tokens shares so many rows with others of that kind.
-    """
-    contenders = sorted([*prompts, *beginners], key=lambda this: this.sequence.place)
-    given = shares(left, [this.wanted for this in contenders])
-    waiting = admission.waiting_for_others(contenders, given)
-    if waiting:
-        contenders = [this for this in contenders if this.sequence not in waiting]
-        given = shares(left, [this.wanted for this in contenders])
-    tell = [number for number, this in enumerate(contenders) if this.sequence.request.tells_prompt]
-    if tell:
-        rows = max(1, logits - len(contenders) + len(tell))
-        for number in tell:
-            given[number] = min(given[number], rows)
-            rows -= given[number]
-    return dict(zip([this.sequence for this in contenders], given, strict=True))
-
-
-def _place(sequence: Sequence) -> tuple[float, int]:
-    return sequence.place
+def _standing(sequence: Sequence) -> tuple[int, float, int]:
+    return sequence.standing

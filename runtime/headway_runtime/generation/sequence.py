@@ -80,6 +80,7 @@ class Sequence:
         "blocks",
         "computed",
         "finish",
+        "gave_way",
         "id",
         "index",
         "keys",
@@ -110,6 +111,7 @@ class Sequence:
         self.sealed = 0
         self.state = State.WAITING
         self.preempted = False  # it has run before, and must run again what it had
+        self.gave_way = False  # to a preferred one, so that it gives way to no other
         self.overtaken = 0  # by how many that were behind it, because it did not fit
         self.acceptance = 0.7  # of drafts, lately: see `speculation`
         self.rested = 0  # steps since there were any
@@ -117,8 +119,18 @@ class Sequence:
 
     @property
     def place(self) -> tuple[float, int]:
-        """By this the line is ordered, and who runs; of equals the earlier one goes first."""
+        """By this the line is ordered; of equals the earlier one goes first."""
         return self.order, self.id
+
+    @property
+    def level(self) -> Priority:
+        """Only those above it take its blocks or its slot: its priority, or the highest once it gave way."""
+        return Priority.HIGH if self.gave_way else self.request.priority
+
+    @property
+    def standing(self) -> tuple[int, float, int]:
+        """By this those that run are ordered: the last one gives up its blocks first."""
+        return Priority.HIGH - self.level, self.order, self.id
 
     @property
     def pending(self) -> int:
