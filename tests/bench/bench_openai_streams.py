@@ -33,7 +33,7 @@ from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.server import serve
 from headway_runtime.protocols.openai.events import Events
 from headway_runtime.protocols.openai.identity import identify
-from headway_runtime.protocols.openai.logprobs import token_texts
+from headway_runtime.protocols.openai.logprobs import TokenTexts
 from headway_runtime.protocols.openai.prompts import Prompt
 from headway_runtime.protocols.openai.question import Question
 from pydantic import BaseModel
@@ -82,7 +82,7 @@ class Rivals:
         self.takes: list[Take] = []
         question = Question(("p",), Generate((5,), 10), 10, stream=True)
         identity = identify(chat=False, model=MODEL, revision="0a1b2c3d")
-        self._events = Events(identity, question, [Prompt(question.generate)], token_texts(tokenizer()))
+        self._events = Events(identity, question, [Prompt(question.generate)], TokenTexts(tokenizer()))
         self.usual = FastAPI()
         self.usual.post("/usual")(self._usual)
 

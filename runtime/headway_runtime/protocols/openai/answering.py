@@ -29,7 +29,7 @@ from headway_runtime.protocols.openai.documents import document_of
 from headway_runtime.protocols.openai.errors import SlowReaderError, check_model, error_body
 from headway_runtime.protocols.openai.events import PING, Events
 from headway_runtime.protocols.openai.identity import identify
-from headway_runtime.protocols.openai.logprobs import token_texts
+from headway_runtime.protocols.openai.logprobs import TokenTexts
 from headway_runtime.protocols.openai.prompts import Prompt, is_at_once, prompts_of
 from headway_runtime.protocols.openai.question import Question
 from headway_runtime.protocols.openai.replies import Reply
@@ -143,7 +143,7 @@ class Answering(Posted):
         assert question is not None
         identity = identify(chat=question.is_chat, model=config.model, revision=config.revision)
         writer = Events if question.stream else Reply
-        self._writer = writer(identity, question, prompts, token_texts(facts.tokenizer))
+        self._writer = writer(identity, question, prompts, TokenTexts(facts.tokenizer))
         self._left = len(prompts)
         self.release()
         deadline = inf if head.wait is None else self._began + head.wait

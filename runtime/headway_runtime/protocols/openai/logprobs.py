@@ -2,30 +2,20 @@
 
 from collections.abc import Iterable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from tokenizers import Tokenizer
 
-from headway_runtime.generation.text.decoders import byte_of, bytes_of, fallback, is_byte_level
+from headway_runtime.generation.text.detokenizer import detokenizer
 from headway_runtime.generation.values import TokenLogprob
 
 _LEAST = -9999.0  # for a probability of 0, which JSON has no logarithm of; OpenAI has the same
 
 
 class TokenTexts:
-    """What each token of a tokenizer is by itself, looked up once."""
+    """What each token of a tokenizer is by itself."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._byte_level, self._fallback = is_byte_level(tokenizer), fallback(tokenizer)
-        self._known: dict[int, bytes] = {}
-
-    def bytes_of(self, token: int) -> bytes:
-        """Not always a whole character."""
-        found = self._known.get(token)
-        if found is None:
-            found = self._known[token] = self._read(token)
-        return found
+        self.bytes_of = detokenizer(tokenizer).alone
 
     def text_of(self, token: int) -> str:
         """With U+FFFD in place of a part of a character."""
@@ -38,29 +28,6 @@ class TokenTexts:
             return data.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
-
-    def _read(self, token: int) -> bytes:
-        text = self._tokenizer.id_to_token(token)
-        if text is None:
-            return b""
-        if self._byte_level:
-            return bytes_of(text)
-        if self._fallback is None:
-            return str(self._tokenizer.decode([token], skip_special_tokens=False)).encode()
-        for pattern, content in self._fallback.replaced:
-            text = text.replace(pattern, content)
-        return byte_of(text) or text.encode()
-
-
-_MADE: WeakKeyDictionary[Tokenizer, TokenTexts] = WeakKeyDictionary()
-
-
-def token_texts(tokenizer: Tokenizer) -> TokenTexts:
-    """The same for the same tokenizer."""
-    found = _MADE.get(tokenizer)
-    if found is None:
-        found = _MADE[tokenizer] = TokenTexts(tokenizer)
-    return found
 
 
 def of_chat(logprobs: Iterable[TokenLogprob], texts: TokenTexts) -> dict[str, Any]:
