@@ -92,7 +92,6 @@ class ColdGeneration(WireModel):
     max_length: int | None = None
     cache_bytes: str | None = None
     cache_type: CacheType = CacheType.FLOAT32
-    weights: Precision = Precision.EXPORTED
     speculation: ColdSpeculation | None = None
 
 
@@ -104,6 +103,7 @@ class ColdConfig(WireModel):
     revision: str
     artifact: ColdArtifact
     device: Device
+    precision: Precision = Precision.EXPORTED
     batching: ColdBatching = ColdBatching()
     generation: ColdGeneration = ColdGeneration()
     verification: ColdVerification = ColdVerification()
@@ -281,7 +281,6 @@ class GenerationReport(WireModel):
     length_p99: int | None = None  # of the latest sequences
     sequences_p99: int | None = None  # of that length that fit at the same time
     recommended_max_length: int | None = None  # None: leave it
-    weights: Precision = Precision.EXPORTED
     weights_bytes: int = Field(default=0, ge=0)
     step_bytes: int = Field(default=0, ge=0)  # that one run needs besides, at most
     kernels: str = ""  # what computes: native-avx512, native-avx2, reference, ...
@@ -298,6 +297,7 @@ class Report(WireModel):
     signer: str | None = None  # id of the key whose signature was verified
     native: str | None = None  # target of the native code that runs; None: the register machine
     sandbox: SandboxReport | None = None
+    precision: Precision | None = None  # of the large weights; None: it is not ready yet, or older than this field
     parity: ParityReport | None = None  # None: the artifact carries no golden answers, or they were not run yet
     buckets: BucketReport = BucketReport()
     padding: list[PaddingReport] = []

@@ -26,7 +26,7 @@ INTRODUCED: Mapping[tuple[str, ...], Any] = {
     ("generation", "cacheType"): "Float32",
     ("generation", "speculation", "program"): "draft",
     ("generation", "speculation", "tokens"): 4,
-    ("generation", "weights"): "Exported",
+    ("precision",): "Exported",
     ("template", "drainTimeout"): 60.0,
     ("template", "sandbox"): "BestEffort",
     ("verification", "onMismatch"): "Block",
@@ -66,6 +66,7 @@ def _cold(spec: Spec, artifact: dict[str, Any], refresh: str | None) -> Cold:
     cold = {
         "artifact": {k: v for k, v in artifact.items() if k != "digest"},
         "device": whole["device"],
+        "precision": whole.get("precision"),
         "batching": {k: v for k, v in batching.items() if k in _COLD_BATCHING},
         "generation": {k: v for k, v in whole.get("generation", {}).items() if k not in _HOT_GENERATION},
         "template": whole.get("template", {}),

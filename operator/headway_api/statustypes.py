@@ -49,6 +49,11 @@ class RevisionStatus(StatusModel):
         description="How the golden answers of its artifact compare with those of its pods: Agrees or Differs. Absent "
         "when the artifact carries none.",
     )
+    precision: str | None = Field(
+        default=None,
+        description="In which its pods keep large weights, by their own reports, where that is not as in the artifact: "
+        "BFloat16 or Int8.",
+    )
     since: Time | None = Field(default=None, description="When it took its present role.")
     progressing_since: Time | None = Field(
         default=None, description="Present while it lacks ready pods: since when; spec.rollout.progressDeadline counts."

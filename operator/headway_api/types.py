@@ -88,7 +88,7 @@ class CacheType(StrEnum):
 
 
 class Precision(StrEnum):
-    """Element type in which the large weights of a decoder are kept and multiplied."""
+    """Element type in which large weights are kept and multiplied."""
 
     EXPORTED = "Exported"
     BFLOAT16 = "BFloat16"
@@ -319,12 +319,6 @@ class Generation(ApiModel):
     cache_type: CacheType | None = Field(
         default=None, description="Element type of keys and values. Without it: Float32. Cold."
     )
-    weights: Precision | None = Field(
-        default=None,
-        description="Exported: as they are in the artifact. BFloat16 and Int8 are made when a pod loads, and used only "
-        "if the artifact's golden prompts are still answered closely enough; otherwise the pod is refused. Without it: "
-        "Exported. Cold.",
-    )
     speculation: Speculation | None = Field(
         default=None, description="Several tokens of a sequence in one run. Without it: one at a time. Cold."
     )
@@ -351,7 +345,10 @@ class Limits(ApiModel):
 
 
 class Verification(ApiModel):
-    """Golden answers that the artifact carries are computed again before a pod is ready. Cold."""
+    """Golden answers that the artifact carries are computed again before a pod is ready. Cold.
+
+    With `spec.precision` BFloat16 or Int8 the limits of that precision rule instead.
+    """
 
     on_mismatch: OnMismatch | None = Field(
         default=None,
@@ -418,6 +415,13 @@ class Spec(ApiModel):
     device: Device = Field(description="What the pods compute on. Cold.")
     replicas: int | None = Field(
         default=None, ge=1, le=1000, description="Pods of the stable version. Without it: 1. Hot."
+    )
+    precision: Precision | None = Field(
+        default=None,
+        description="In which large weights are kept and multiplied. Exported: as they are in the artifact. BFloat16 "
+        "and Int8 are made when a pod loads, take a half and a quarter of the memory of float32 and less time, and are "
+        "used only if the artifact's golden samples or prompts are still answered closely enough; otherwise the pod is "
+        "refused. Without it: Exported. Cold.",
     )
     batching: Batching | None = Field(default=None, description="How requests are run together.")
     generation: Generation | None = Field(default=None, description="Text generation.")

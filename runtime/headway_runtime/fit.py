@@ -35,8 +35,9 @@ def check_shapes(document: Mapping[str, Any], program: Program, buckets: Buckets
     for operator, arguments in gate.unknown.items():
         log("shapes_depend_on_data", operator=operator, arguments=arguments)
     most = max(needs, key=lambda need: need.peak)
-    log("shapes_derived", weights=gate.weights, peak=most.peak, bucket=most.sizes, room=room.bytes, in_use=in_use)
-    if (refusal := will_not_fit(gate.weights, needs, room=room, in_use=in_use)) is not None:
+    weights = program.weights_bytes
+    log("shapes_derived", weights=weights, peak=most.peak, bucket=most.sizes, room=room.bytes, in_use=in_use)
+    if (refusal := will_not_fit(weights, needs, room=room, in_use=in_use)) is not None:
         raise refusal
 
 
@@ -60,7 +61,7 @@ def ceilings(
                 need = gate.measure({**others, name: size})
             except ProgramError:
                 return False
-            return will_not_fit(gate.weights, [need], room=room, in_use=in_use) is None
+            return will_not_fit(program.weights_bytes, [need], room=room, in_use=in_use) is None
 
         found[name] = _ceiling(program, name, others, fits)
     log("ceilings_derived", ceilings=found, room=room.bytes)

@@ -74,7 +74,6 @@ class Generator:
         kept = self.kept
         return self.engine.report().model_copy(
             update={
-                "weights": kept.weights,
                 "weights_bytes": kept.weights_bytes,
                 "step_bytes": kept.step_bytes,
                 "kernels": kept.kernels,

@@ -26,7 +26,7 @@ from headway_runtime.program import ProgramError
 from headway_runtime.serving.steps.tokens import open_library
 from headway_runtime.warmup import refusal, threads_restored
 
-MORE_POWER = ("give the pods more CPUs, or write generation.weights: Int8", "spec.template.resources")
+MORE_POWER = ("give the pods more CPUs, or write precision: Int8", "spec.template.resources")
 
 Hand = Callable[..., None]
 """Runs a function on the event loop: `hand(function, *args)`."""
@@ -89,7 +89,7 @@ def _warm(pod: Pod, found: Opened, hand: Hand) -> None:
 
 
 def _verify(pod: Pod, found: Opened, hand: Hand) -> None:
-    precision = pod.config.generation.weights
+    precision = pod.config.precision
     settings = found.settings
     if precision is not Precision.EXPORTED:  # logits of every token are looked at: no more than there is room for
         settings = replace(settings, step_tokens=min(settings.step_tokens, settings.max_sequences))

@@ -16,7 +16,7 @@ from typing import Any
 from headway_api import names
 from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, ColdGeneration, ColdVerification, Knobs
 from headway_api.podtemplate import Sandbox
-from headway_api.types import Device, DeviceKind, Spec
+from headway_api.types import Device, DeviceKind, Precision, Spec
 from pydantic import ValidationError
 
 from headway_runtime.local_process import Child, Interrupted, LocalError, Say
@@ -62,8 +62,12 @@ def read_manifest(path: Path) -> tuple[str, Spec]:
         raise LocalError(f"{path}: {type(error).__name__}: {error}") from None
 
 
-def write_files(folder: Path, artifact: Path, manifest: tuple[str, Spec] | None) -> ColdConfig:
-    """Write the two files that a pod has mounted; returns the cold configuration."""
+def write_files(
+    folder: Path, artifact: Path, manifest: tuple[str, Spec] | None, *, precision: Precision | None = None
+) -> ColdConfig:
+    """Write the two files that a pod has mounted; returns the cold configuration. `precision`: rather than the
+    manifest's.
+    """
     name, spec = manifest or (_name(artifact), None)
     config = ColdConfig(
         model=name,
@@ -71,6 +75,7 @@ def write_files(folder: Path, artifact: Path, manifest: tuple[str, Spec] | None)
         revision=REVISION,
         artifact=ColdArtifact(uri=artifact.resolve().as_uri(), program=spec.artifact.program if spec else None),
         device=spec.device if spec else Device(kind=DeviceKind.CPU),
+        precision=precision or (spec.precision if spec else None) or Precision.EXPORTED,
         batching=_batching(spec),
         generation=_generation(spec),
         verification=_verification(spec),

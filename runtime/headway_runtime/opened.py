@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from headway_api.podconfig import BucketCost, ColdConfig
-from headway_api.types import DeviceKind, Oversize
+from headway_api.podconfig import BucketCost, ColdConfig, ParityReport
+from headway_api.types import DeviceKind, Oversize, Precision
 
-from headway_runtime import memory, parity
+from headway_runtime import closeness, memory, parity
 from headway_runtime.batching.engine import Deliver
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Buckets
@@ -21,6 +21,7 @@ from headway_runtime.errors import FatalError
 from headway_runtime.fit import ceilings, check_shapes
 from headway_runtime.logs import log
 from headway_runtime.pod import Model, Pod
+from headway_runtime.precision import MOST_ERROR, cannot, refused
 from headway_runtime.prepare import repack
 from headway_runtime.program import Program, ProgramError, load_program
 from headway_runtime.program.load import read_document
@@ -49,6 +50,10 @@ class Opened:
     directory: Path
     own: bool
 
+    def lower(self, config: ColdConfig) -> bool:
+        """Whether its large weights are kept in a lower precision than they were exported in: not those of steps."""
+        return self.own and config.precision is not Precision.EXPORTED
+
 
 def open_program(config: ColdConfig, directory: Path, name: str | None, *, own: bool = True) -> Opened:
     """`name`: one of several; None: the only one, or the one called `model`. Raises FatalError."""
@@ -56,7 +61,11 @@ def open_program(config: ColdConfig, directory: Path, name: str | None, *, own: 
         found, document = read_document(directory, name)
     except ProgramError as error:
         raise _fatal(error) from error
-    return Opened(found, document, _program(config, directory, (found, document), "cpu", own=own), directory, own)
+    opened = Opened(found, document, _program(config, directory, (found, document), "cpu", own=own), directory, own)
+    if opened.lower(config) and config.device.kind is not DeviceKind.CPU:
+        why = "on a GPU only a decoder's weights are kept so; write device.kind: cpu, or precision: Exported"
+        raise refused(cannot(config.precision, why))
+    return opened
 
 
 @threads_restored()
@@ -72,6 +81,7 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
     if device != "cpu":
         document = (opened.name, dict(opened.document))
         program = _program(config, opened.directory, document, device, own=opened.own)
+    exact = _as_exported(config, opened) if opened.lower(config) else None
     began = time.monotonic()
     costs: list[BucketCost] = []
 
@@ -85,19 +95,22 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
 
     with torch.inference_mode():
         material = gather(opened.directory, (opened.name, opened.document), program)
-        buckets = ones_by_answer(program, opened.document, buckets, material, asked=sizes)
+        buckets = ones_by_answer(exact or program, opened.document, buckets, material, asked=sizes)
+        program.start_as(exact or program)
         if opened.own:
             hand(pod.warming, len(buckets.combinations))
         inputs_of = partial(realistic, material)
         warm(program, buckets, progress, inputs_of=inputs_of, begins=begins)
         warm_seconds = time.monotonic() - began
         begins("trying whether requests can share a run")
-        layout = independent_rows(program, Layout.of(program), buckets, material)
-        asked = Request(program, layout, buckets, material, (opened.directory, opened.document))
+        rounding = 0.0 if exact is None else MOST_ERROR[config.precision]
+        layout = independent_rows(exact or program, Layout.of(program), buckets, material)
+        if exact is not None:
+            layout = independent_rows(program, layout, buckets, material, rounding=rounding)
+        asked = Request(program, layout, buckets, material, opened.document, exact, rounding)
         layout, padding = prove_padding(asked, config.batching.padding, warm_seconds=warm_seconds)
         begins("running the golden samples")
-        golden = parity.load_golden(opened.directory, opened.name)
-        verified = parity.verify(program, layout, buckets, golden, config.verification)
+        verified = _verified(config, opened, asked, layout)
     if opened.own:
         pod.metrics.warm_seconds.set(warm_seconds)
         if verified is not None:
@@ -111,6 +124,25 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
     )
 
 
+def _as_exported(config: ColdConfig, opened: Opened) -> Program:
+    """The same program with weights as they were exported, mapped, and so no memory of this process."""
+    asked = config.model_copy(update={"precision": Precision.EXPORTED})
+    read = (opened.name, dict(opened.document))
+    exact = _program(asked, opened.directory, read, "cpu", own=opened.own, pack=False)
+    exact.start_as(opened.program)
+    return exact
+
+
+def _verified(config: ColdConfig, opened: Opened, tried: Request, layout: Layout) -> ParityReport | None:
+    """The golden samples within their tolerance; of a lower precision, whatever samples there are within its limits."""
+    program, buckets = tried.program, tried.buckets
+    if tried.exact is None:
+        golden = parity.load_golden(opened.directory, opened.name)
+        return parity.verify(program, layout, buckets, golden, config.verification)
+    samples = parity.read_samples(repack.samples_file(opened.directory, opened.name))
+    return closeness.verify(program, layout, buckets, samples, config.precision, exact=tried.exact)
+
+
 def _drift(opened: Opened, program: Program) -> Drift:
     """What will be compared with the samples that the artifact carries."""
     drift = Drift([spec.name for spec in program.inputs], [spec.name for spec in program.outputs])
@@ -119,9 +151,7 @@ def _drift(opened: Opened, program: Program) -> Drift:
     return drift
 
 
-def _program(
-    config: ColdConfig, directory: Path, read: tuple[str, dict[str, Any]], device: str, *, own: bool
-) -> Program:
+def _program(config: ColdConfig, directory: Path, read: Read, device: str, *, own: bool, pack: bool = True) -> Program:
     """The program, its weights mapped (on the processor), or copied to the device."""
     try:
         return load_program(
@@ -130,7 +160,8 @@ def _program(
             device=device,
             read=read,
             instances=config.batching.instances if own else 1,
-            pack=config.device.kind is DeviceKind.CPU,
+            pack=pack and config.device.kind is DeviceKind.CPU,
+            precision=config.precision if own else Precision.EXPORTED,
         )
     except ProgramError as error:
         raise _fatal(error) from error

@@ -125,7 +125,7 @@ def run_samples(
             continue
         found.compared += 1
         try:
-            answers = _alone(program, layout, sample)
+            answers = alone(program, layout, sample)
         except Exception as error:
             first = first_line(error, 300)
             found.disagreements.append(f"golden sample {number}: the program failed: {type(error).__name__}: {first}")
@@ -138,7 +138,7 @@ def run_samples(
     return found
 
 
-def _alone(program: Program, layout: Layout, sample: Sample) -> Tensors:
+def alone(program: Program, layout: Layout, sample: Sample) -> Tensors:
     """The sample as one request in a run of its own."""
     rows = layout.rows(program.bind([tensor.shape for tensor in sample.inputs]))
     outputs = program.run(layout.join([sample.inputs], rows))

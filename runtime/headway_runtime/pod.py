@@ -246,6 +246,7 @@ class Pod:
             signer=self.origin.signer,
             native=self.origin.native,
             sandbox=self.sandbox,
+            precision=None if self.model is None else self.config.precision,
             parity=self.parity,
             buckets=BucketReport(total=self._total, warm=len(self._costs), costs=list(self._costs)),
             padding=[] if self.model is None else list(self.model.padding),

@@ -95,7 +95,7 @@ def try_way(way: Way, prepared: Path, answers: Sequence[reference.Answer]) -> tu
     bench = inprocess.opened(prepared, blocks=blocks)
     draft: Decoder | None = None
     if way.draft:
-        draft = inprocess.opened(prepared, blocks=blocks, weights=Precision.INT8).decoder
+        draft = inprocess.opened(prepared, blocks=blocks, precision=Precision.INT8).decoder
     questions = [Question(answer.prompt, reference.TOKENS) for answer in answers]
     ends = frozenset(bench.decoder.facts.end)
     ran = bench.run(questions, Settings(max_length=longest, **way.settings), draft=draft, ends=ends)

@@ -79,7 +79,7 @@ def waste(options: argparse.Namespace) -> tuple[list[list[str]], float]:
     return rows, worst
 
 
-def cold(model: str, weights: str, rounds: int) -> tuple[Figure, Figure]:
+def cold(model: str, precision: str, rounds: int) -> tuple[Figure, Figure]:
     """Seconds, and CPU seconds, from the start of the process to Ready."""
     seconds, used = [], []
     with tempfile.TemporaryDirectory() as made:
@@ -88,12 +88,12 @@ def cold(model: str, weights: str, rounds: int) -> tuple[Figure, Figure]:
             folder = Path(made) / str(number)
             folder.mkdir()
             began = time.monotonic()
-            with pod(folder, prepared, generation={"maxLength": 2048, "weights": weights}) as server:
+            with pod(folder, prepared, generation={"maxLength": 2048}, precision=precision) as server:
                 server.wait_for_phase(seconds=600)
                 if number:  # the first one brings the files into the page cache
                     seconds.append(time.monotonic() - began)
                     used.append(figures.cpu_seconds(server.process.pid))
-                    say(f"  {model} {weights}: ready in {seconds[-1]:.1f} s, {used[-1]:.1f} of CPU")
+                    say(f"  {model} {precision}: ready in {seconds[-1]:.1f} s, {used[-1]:.1f} of CPU")
     return Figure.of(seconds), Figure.of(used)
 
 
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=16, help="sequences at a time")
     parser.add_argument("--blocks", type=int, default=600, help="of the cache")
     parser.add_argument("--started", choices=models.NAMES, default="gemma3", help="what is started")
-    parser.add_argument("--weights", default="Exported,Int8", help="to start with, separated by commas")
+    parser.add_argument("--precision", default="Exported,Int8", help="to start with, separated by commas")
     parser.add_argument("--rounds", type=int, default=3, help="starts of each")
     parser.add_argument("--only", choices=("waste", "start"))
     options = parser.parse_args()
@@ -117,9 +117,9 @@ def main() -> None:
         print(table(["run", "waste", "of the worst step", "steps", "preempted"], rows))
         lines.append(figures.verdict("waste of the cache over a run", worst, WASTED, at_most=True))
     if options.only != "waste":
-        for weights in options.weights.split(","):
-            seconds, used = cold(options.started, weights, options.rounds)
-            name = f"start of {options.started}, {weights}: {seconds.text(1)} s, {used.text(1)} s of CPU"
+        for precision in options.precision.split(","):
+            seconds, used = cold(options.started, precision, options.rounds)
+            name = f"start of {options.started}, {precision}: {seconds.text(1)} s, {used.text(1)} s of CPU"
             lines.append(figures.verdict(name, seconds.median, READY, at_most=True))
     print("\n".join(lines))
 

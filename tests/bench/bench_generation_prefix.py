@@ -75,7 +75,7 @@ def one_round(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=models.NAMES, default="smollm2")
-    parser.add_argument("--weights", default="Exported", help="Exported, BFloat16 or Int8")
+    parser.add_argument("--precision", default="Exported", help="Exported, BFloat16 or Int8")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--requests", type=int, default=8, help="of one system prompt; each round has two")
     options = parser.parse_args()
@@ -85,7 +85,7 @@ def main() -> None:
         folder = Path(made)
         model = models.prepared(options.model, folder / "model")
         text = workload.corpus(_encode(model))
-        with pod(folder, model, generation={"maxLength": 512, "weights": options.weights}) as server:
+        with pod(folder, model, generation={"maxLength": 512}, precision=options.precision) as server:
             server.wait_for_phase(seconds=300)
             one_round(server, text, 10**6, options)  # a trial, so that nothing is new
             rounds = [one_round(server, text, number, options) for number in range(options.rounds)]
@@ -94,7 +94,7 @@ def main() -> None:
     names = ("first, on", "later, on", "first, off", "later, off")
     rows = [[name, *(Figure.of([each[name][at] * 1e3 for each in rounds]).text(1) for at in (0, 1))] for name in names]
     print(machine)
-    print(f"{options.model}, {options.weights}: {SHARED} tokens shared, {OWN[0]} to {OWN[1]} of one's own\n")
+    print(f"{options.model}, {options.precision}: {SHARED} tokens shared, {OWN[0]} to {OWN[1]} of one's own\n")
     print(table(["request, prefix cache", "first token ms", "CPU ms"], rows))
     for at, what in ((1, "CPU time"), (0, "time")):
         ratio = Figure.of([each["later, off"][at] / each["later, on"][at] for each in rounds])

@@ -61,7 +61,7 @@ def one_round(bench: inprocess.Bench, number: int, options: argparse.Namespace) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=models.NAMES, default="smollm2")
-    parser.add_argument("--weights", type=Precision, default=Precision.EXPORTED, choices=list(Precision))
+    parser.add_argument("--precision", type=Precision, default=Precision.EXPORTED, choices=list(Precision))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=64, help="of one run; each round has four")
     parser.add_argument("--slots", type=int, default=16, help="sequences at a time")
@@ -72,7 +72,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         prepared = models.prepared(options.model, Path(folder) / "model")
         blocks = 1 + options.slots * (LONGEST // 16 + 2)
-        bench = inprocess.opened(prepared, blocks=blocks, weights=options.weights)
+        bench = inprocess.opened(prepared, blocks=blocks, precision=options.precision)
         rounds = [one_round(bench, number, options) for number in range(options.rounds)]
     if options.json:
         asked = {k: str(v) for k, v in vars(options).items()}
@@ -83,7 +83,7 @@ def main() -> None:
         for name in ("continuous", "static")
     ]
     print(machine)
-    print(f"{options.model}, {options.weights}, {options.slots} at a time, {options.requests} requests a run\n")
+    print(f"{options.model}, {options.precision}, {options.slots} at a time, {options.requests} requests a run\n")
     header = ["batching", "tokens/s", "requests/s", "sequences a step", "first token p50 s", "p95 s"]
     print(table(header, rows))
     sooner = Figure.of([each["static"]["first_p50"] / each["continuous"]["first_p50"] for each in rounds])

@@ -150,7 +150,7 @@ def test_a_policy_that_the_artifact_cannot_do_is_named(world: Small) -> None:
 
 def test_a_real_model_in_int8_answers_over_the_chat_api(world: Small) -> None:
     world.platform.access.kubectl("delete", "md", MODEL, "-n", NAMESPACE)
-    world.platform.access.apply(manifest("smollm2.pt2", generation={"maxLength": 1024, "weights": "Int8"}))
+    world.platform.access.apply(manifest("smollm2.pt2", generation={"maxLength": 1024}, precision="Int8"))
     world.wait("UpToDate", seconds=240)
     with world.platform.access.reach(NAMESPACE, MODEL) as url, client(url, MODEL) as asked:
         answer = asked.chat.completions.create(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from headway_api.podconfig import ColdConfig
+from headway_api.types import Precision
 from headway_runtime.batching.tickets import Priority
 from headway_runtime.errors import RequestError
 from headway_runtime.generation import opened
@@ -48,10 +49,12 @@ def config(**parts: Any) -> ColdConfig:
     return ColdConfig.model_validate({**cold, "device": {"kind": "cpu"}, **parts})
 
 
-def open_tiny(directory: Path, /, *, room: Room = ROOM, **generation: Any) -> Opened:
+def open_tiny(
+    directory: Path, /, *, room: Room = ROOM, precision: Precision = Precision.EXPORTED, **generation: Any
+) -> Opened:
     """As the loading thread does; `generation` is the manifest's."""
     torch.set_num_threads(1)
-    cold = config(generation={"cacheBytes": "1Mi", **generation})
+    cold = config(precision=precision, generation={"cacheBytes": "1Mi", **generation})
     tokenizer = open_library(directory / repack.TOKENIZER)
     return opened.open_decoders(cold, opened.read(cold, directory, None), tokenizer, room=room)
 

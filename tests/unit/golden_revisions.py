@@ -67,12 +67,12 @@ SPECS: dict[str, dict[str, Any]] = {
     "a decoder": {
         "artifact": {"uri": "s3://models/chat.pt2"},
         "device": {"kind": "cpu"},
+        "precision": "Int8",
         "batching": {"policy": "Continuous", "maxBatch": 32},
         "generation": {
             "maxLength": 4096,
             "cacheBytes": "2Gi",
             "cacheType": "BFloat16",
-            "weights": "Int8",
             "speculation": {"method": "Draft", "tokens": 3, "program": "small"},
             "stepTokens": 128,
             "prefixCache": False,
@@ -81,7 +81,8 @@ SPECS: dict[str, dict[str, Any]] = {
     "introduced defaults": {
         "artifact": {"uri": "s3://models/a.pt2", "trust": {"require": "None"}},
         "device": {"kind": "gpu", "resourceName": "nvidia.com/gpu"},
-        "generation": {"cacheType": "Float32", "weights": "Exported"},
+        "precision": "Exported",
+        "generation": {"cacheType": "Float32"},
         "verification": {"onMismatch": "Block"},
         "template": {"drainTimeout": "60s", "tolerations": [], "sandbox": "BestEffort"},
     },

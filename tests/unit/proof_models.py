@@ -38,7 +38,7 @@ class Opened:
     material: Material
 
     def request(self) -> Request:
-        return Request(self.program, self.layout, self.buckets, self.material, (self.directory, self.document))
+        return Request(self.program, self.layout, self.buckets, self.material, self.document)
 
     def padding(self, asked: Padding = Padding.AUTO, seconds: float = 60) -> tuple[Layout, list[PaddingReport]]:
         with torch.inference_mode():

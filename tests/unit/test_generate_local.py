@@ -28,7 +28,7 @@ spec:
   {fields}
 """
 GENERATION = (
-    "generation: {maxLength: 128, cacheBytes: 1Mi, cacheType: BFloat16, weights: Int8, stepTokens: 32, "
+    "generation: {maxLength: 128, cacheBytes: 1Mi, cacheType: BFloat16, stepTokens: 32, "
     "speculation: {method: PromptLookup}}"
 )
 
@@ -46,7 +46,6 @@ def test_the_fields_of_generation_rule_on_a_laptop_as_in_a_cluster(tmp_path: Pat
         "max_length": 128,
         "cache_bytes": "1Mi",
         "cache_type": "BFloat16",
-        "weights": "Int8",
         "speculation": {"method": "PromptLookup", "tokens": 4, "program": "draft"},
     }
     assert ColdConfig.model_validate_json((tmp_path / "config.json").read_text()) == config

@@ -9,6 +9,7 @@ from headway_api.types import CacheType, Precision, Spec
 from headway_runtime.generation import gate, sizing
 from headway_runtime.generation_knobs import DEFAULT_SEQUENCES, Bounds, resolve
 from headway_runtime.local_rules import broken_rule
+from headway_runtime.precision import LEAST_EQUAL
 from headway_runtime.prepare import budget
 from headway_runtime.prepare.decoder import BLOCK_TOKENS
 
@@ -26,7 +27,7 @@ def test_the_manifest_is_one_and_breaks_no_rule() -> None:
     spec = Spec.model_validate(yaml.safe_load(block)["spec"])
     assert broken_rule(spec) is None
     cold = ColdGeneration.model_validate(spec.generation.model_dump(exclude_none=True) if spec.generation else {})
-    assert (cold.max_length, cold.cache_type, cold.weights) == (4096, CacheType.BFLOAT16, Precision.INT8)
+    assert (cold.max_length, cold.cache_type, spec.precision) == (4096, CacheType.BFLOAT16, Precision.INT8)
     assert resolve(Knobs.of(spec), Bounds(1000, 1000)).clamped == ()
 
 
@@ -34,8 +35,8 @@ def test_the_thresholds_of_the_golden_gate_are_those_of_the_code() -> None:
     text = section("Serve it")
     assert "less than a thousandth of a logit" in text
     assert gate.TIE == 0.001
-    assert f"{gate.LEAST_AGREEMENT[Precision.BFLOAT16]:.0%}".replace("%", " %") + " are the likeliest" in text
-    assert f"| `Int8` | {gate.LEAST_AGREEMENT[Precision.INT8]:.0%}".replace("%", " %") in text
+    assert f"{LEAST_EQUAL[Precision.BFLOAT16]:.0%}".replace("%", " %") + " are the likeliest" in text
+    assert f"| `Int8` | {LEAST_EQUAL[Precision.INT8]:.0%}".replace("%", " %") in text
     assert f"{('one', 'two', 'three')[gate.ALONE - 1]} of them alone" in text
 
 

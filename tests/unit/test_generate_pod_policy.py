@@ -54,7 +54,7 @@ def test_any_other_program_is_served_dynamically(policy: str | None) -> None:
         (DECODER, {"batching": {"oversize": "RunUnpadded"}}, "spec.batching.oversize", "remove it"),
         (DECODER, {"batching": {"instances": 2}}, "spec.batching.instances", "remove it"),
         (OTHER, {"generation": {"maxLength": 64}}, "spec.generation.maxLength", "--task generate"),
-        (OTHER, {"generation": {"weights": "Int8"}}, "spec.generation.weights", "--task generate"),
+        (OTHER, {"generation": {"cacheType": "BFloat16"}}, "spec.generation.cacheType", "--task generate"),
         (OTHER, {"generation": {"speculation": {"method": "PromptLookup"}}}, "spec.generation.speculation", "remove"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_token_takes_keys_and_values_in_every_layer_and_in_the_draft() -> None
         ({}, 4 << 30, "Prepared", None),
         ({"batching": {"policy": "Dynamic"}}, 4 << 30, "PolicyMismatch", "spec.batching.policy"),
         ({"generation": {"maxLength": 512}}, 600_000, "WillNotFit", "spec.generation.maxLength"),
-        ({"generation": {"maxLength": 512, "cacheType": "BFloat16", "weights": "Int8"}}, 600_000, "Prepared", None),
+        ({"precision": "Int8", "generation": {"maxLength": 512, "cacheType": "BFloat16"}}, 600_000, "Prepared", None),
     ],
 )
 def test_the_prepare_step_refuses_what_is_certain_before_torch_is_there(

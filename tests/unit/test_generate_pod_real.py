@@ -18,8 +18,8 @@ def server() -> Iterator[PodProcess]:
     with tempfile.TemporaryDirectory(prefix="headway-smollm2-") as name:  # half a gigabyte: pytest would keep it
         folder = Path(name)
         run.prepare(smollm2().as_uri(), folder / "model", pinned=None, credentials=Path("/nonexistent"))
-        generation = {"weights": "Int8", "cacheBytes": "96Mi", "maxLength": LENGTH}
-        with pod(folder, folder / "model", generation=generation) as started:
+        generation = {"cacheBytes": "96Mi", "maxLength": LENGTH}
+        with pod(folder, folder / "model", precision="Int8", generation=generation) as started:
             started.wait_for_phase(seconds=240)
             yield started
 
@@ -40,7 +40,7 @@ def test_it_answers_a_question_and_says_how_close_its_weights_are(server: PodPro
     assert report["parity"]["agrees"]
     assert report["parity"]["message"].startswith("Int8: ")
     room = report["generation"]
-    assert (room["maxLength"], room["bytesPerToken"], room["weights"]) == (LENGTH, 46_080, "Int8")
+    assert (room["maxLength"], room["bytesPerToken"], report["precision"]) == (LENGTH, 46_080, "Int8")
     assert room["weightsBytes"] < 0.5 * 538_060_160, "a byte for a weight, and the embedding as it is"
     used = resident(server.process.pid)
     assert used < room["weightsBytes"] + room["cacheBytes"] + room["stepBytes"] + (420 << 20), used

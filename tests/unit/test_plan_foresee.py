@@ -76,7 +76,7 @@ def test_half_the_bytes_a_token_are_half_the_need() -> None:
     "change",
     [
         {"artifact": {"uri": "s3://m/b"}, "generation": {"maxLength": 10_000_000, "cacheBytes": "1Mi"}},
-        {"generation": {"weights": "Int8", "maxLength": 10_000_000, "cacheBytes": "1Mi"}},
+        {"precision": "Int8", "generation": {"maxLength": 10_000_000, "cacheBytes": "1Mi"}},
         {"generation": {"maxLength": 4096}},
     ],
 )

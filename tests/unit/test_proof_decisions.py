@@ -86,7 +86,7 @@ def test_two_labels_agree_where_their_scores_all_but_agree(tmp_path: Path) -> No
     made = opened(export(Labels(), TEXT, tmp_path / "m.pt2"), buckets=BUCKETS, dimensions=NAMES)
     _, document = read_document(made.directory)
     assert [(d.output, d.axis, d.kept) for d in deciders(document)] == [(0, -1, False)]
-    runs = Runs(made.program, made.layout, 60, behind=(made.directory, document))
+    runs = Runs(made.program, made.layout, 60, behind=document)
     noise = Noise()
     tied = [torch.tensor(0), torch.tensor([1.0, 1.0 - 1e-7, 0.5])]
     noise.hear(tied, tied)

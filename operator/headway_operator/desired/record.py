@@ -12,7 +12,7 @@ from headway_api.fields import DIGEST_PATTERN
 from headway_api.podconfig import ColdArtifact, ColdBatching, ColdConfig, ColdGeneration, ColdVerification
 from headway_api.podtemplate import Sandbox
 from headway_api.revision import Cold
-from headway_api.types import Device, TrustLevel
+from headway_api.types import Device, Precision, TrustLevel
 
 from headway_operator.desired.meta import metadata
 from headway_operator.desired.podtemplate import DEFAULT_DRAIN, pod_template
@@ -37,6 +37,7 @@ def new_record(observed: Observed, cold: Cold, *, name: str, base: str, number: 
             require=cold["artifact"].get("trust", {}).get("require", TrustLevel.NONE),
         ),
         device=Device.model_validate(cold["device"]),
+        precision=Precision(cold.get("precision", Precision.EXPORTED)),
         batching=ColdBatching.model_validate(cold.get("batching", {})),
         generation=ColdGeneration.model_validate(cold.get("generation", {})),
         verification=ColdVerification.model_validate(cold.get("verification", {})),

@@ -41,8 +41,8 @@ def _measured(
 
 def _weights_of(record: Record) -> tuple[object, ...]:
     cold = record.cold
-    artifact, generation = cold["artifact"], cold.get("generation", {})
-    return artifact["uri"], artifact.get("program"), cold["device"], generation.get("weights")
+    artifact = cold["artifact"]
+    return artifact["uri"], artifact.get("program"), cold["device"], cold.get("precision")
 
 
 def _refusal(record: Record, report: GenerationReport, other: Record) -> Failure | None:

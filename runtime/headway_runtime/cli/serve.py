@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from headway_api.names import ADMIN_PORT, GRPC_PORT, INFERENCE_PORT
+from headway_api.types import Precision
 
 from headway_runtime.cli.arguments import File
 
@@ -19,8 +20,14 @@ def serve(
     manifest: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, metavar="FILE", help="a ModelDeployment, for its name, batching and generation"
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+            help="a ModelDeployment, for its name, precision, batching and generation",
         ),
+    ] = None,
+    precision: Annotated[
+        Precision | None, typer.Option(help="in which large weights are kept; else the manifest's, else as exported")
     ] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, _port("inference")] = INFERENCE_PORT,
@@ -42,7 +49,7 @@ def serve(
             found = local.read_manifest(manifest) if manifest else None
             if found and found[1].artifact.trust:
                 typer.echo("headway: spec.artifact.trust is not checked here; use headway verify", err=True)
-            config = local.write_files(folder, file, found)
+            config = local.write_files(folder, file, found, precision=precision)
             progress.step(f"preparing {file.name}: inspecting it, and rewriting it without pickle")
             local.prepare(folder, found[1].artifact.digest if found else None, say=progress.log)
             ports = local.Ports.of(host, port, admin_port, grpc_port)

@@ -6,9 +6,10 @@ Weights as exported: the tokens must be the same. Greedy choice is a comparison,
 bit may decide it differently; so where the exporter's own margin (the lead of its token over the second best) was less
 than `TIE`, another token counts as a tie, and the rest of that prompt is not compared.
 
-Weights of lower precision (`generation.weights`) are not the exporter's, and need not say the same. There each golden
+Weights of lower precision (`spec.precision`) are not the exporter's, and need not say the same. There each golden
 token is judged by itself, after the golden ones before it (teacher forcing): in how many places is it still the
-likeliest, and by how much did its lead change? Below `LEAST_AGREEMENT` the pod is refused.
+likeliest, and by how much did its lead change? Below `LEAST_EQUAL` the pod is refused; so it is where there is nothing
+to try it with.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from headway_api.types import OnMismatch, Precision
 from headway_runtime.errors import FatalError, RequestError
 from headway_runtime.generation.values import Generate, Piece, Sampling, Stream, TokenLogprob, Usage
 from headway_runtime.logs import log
+from headway_runtime.precision import LEAST_EQUAL, cannot, not_borne, refused
 from headway_runtime.prepare.decoder import GoldenPrompt
 
 TIE = 1e-3
@@ -28,13 +30,13 @@ TIE = 1e-3
 ALONE = 2
 """Prompts that are continued alone: a step of one sequence takes half as long as one of all."""
 
-LEAST_AGREEMENT = {Precision.BFLOAT16: 0.95, Precision.INT8: 0.90}
-"""Share of the golden tokens that must still be the likeliest."""
-
-WEIGHTS_FIELD = "spec.generation.weights"
 ADVICE = (
     "the decoder does not compute here what it was exported to compute; if the golden answers are of other hardware, "
     "set spec.verification.onMismatch: Warn"
+)
+NOTHING_TO_TRY = (
+    "the artifact carries no golden prompt of at most {} tokens to try it with: export it with headway export, raise "
+    "spec.generation.maxLength, or write precision: Exported"
 )
 _NEVER = float("inf")
 _GREEDY = Sampling(temperature=0.0)
@@ -68,7 +70,7 @@ def verify(
     answer: Answer, golden: Sequence[GoldenPrompt], precision: Precision, *, max_length: int, asked: ColdVerification
 ) -> ParityReport | None:
     """None without golden prompts of at most `max_length` tokens, and where every one of them begins with a tie: then
-    nothing was compared, and nothing agrees.
+    nothing was compared, and nothing agrees. (A lower precision that cannot be tried is refused.)
 
     Raises FatalError: `ParityFailed`, unless `spec.verification.onMismatch` is Warn; `PrecisionRefused`.
     """
@@ -77,7 +79,7 @@ def verify(
         log("golden_prompts_skipped", level="warning", count=len(golden) - len(fitting), max_length=max_length)
     if not fitting:
         if precision is not Precision.EXPORTED:
-            log("precision_not_checked", level="warning", precision=precision.value, reason="no golden prompt fits")
+            raise refused(cannot(precision, NOTHING_TO_TRY.format(max_length)))
         return None
     if precision is Precision.EXPORTED:
         return _equal(answer, fitting, asked)
@@ -136,19 +138,14 @@ def _close(answer: Answer, golden: Sequence[GoldenPrompt], precision: Precision)
     equal = sum(lead > 0 for lead, _ in judged)
     share = equal / len(judged)
     largest = max((abs(lead - margin) for lead, margin in judged if margin is not None), default=0.0)
-    least = LEAST_AGREEMENT[precision]
+    least = LEAST_EQUAL[precision]
     words = (
         f"{precision.value}: {equal} of {len(judged)} golden tokens are the likeliest here, too ({share:.1%}; at least "
         f"{least:.0%} are asked for); the largest change of a lead is {largest:.3g}"
     )
     log("precision_checked", precision=precision.value, tokens=len(judged), equal=equal, largest_change=largest)
     if share < least:
-        raise FatalError(
-            "PrecisionRefused",
-            f"{WEIGHTS_FIELD}: {words}; this decoder does not bear it: write a higher precision",
-            condition="Accepted",
-            field=WEIGHTS_FIELD,
-        )
+        raise not_borne(words, "decoder")
     return ParityReport(samples=len(golden), agrees=True, largest_difference=largest, message=words)
 
 

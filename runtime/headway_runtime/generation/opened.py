@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from headway_api.podconfig import ColdConfig
-from headway_api.types import CacheType, DeviceKind, Precision
+from headway_api.types import CacheType, DeviceKind
 from tokenizers import Tokenizer
 
 from headway_runtime import memory
@@ -67,9 +67,8 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How the weights are kept, what they and a step take, and what computes."""
+    """What weights and a step take, and what computes."""
 
-    weights: Precision
     weights_bytes: int
     step_bytes: int
     kernels: str
@@ -123,7 +122,7 @@ def open_decoders(config: ColdConfig, files: Files, tokenizer: Tokenizer, *, roo
 
     Raises ProgramError for a program that breaks its word, FatalError `WillNotFit`.
     """
-    asked = config.generation
+    asked, precision = config.generation, config.precision
     on_host = config.device.kind is DeviceKind.CPU
     device = "cpu" if on_host else "cuda"
     need, line, budget = _share(config, files, room)
@@ -138,7 +137,7 @@ def open_decoders(config: ColdConfig, files: Files, tokenizer: Tokenizer, *, roo
         room=room.bytes,
     )
     opened = [
-        each.open(blocks=budget.blocks, cache_dtype=DTYPES[asked.cache_type], precision=asked.weights, device=device)
+        each.open(blocks=budget.blocks, cache_dtype=DTYPES[asked.cache_type], precision=precision, device=device)
         for each in files.all
     ]
     decoder = opened[0]
@@ -166,7 +165,6 @@ def open_decoders(config: ColdConfig, files: Files, tokenizer: Tokenizer, *, roo
         sequences,
         tokens,
         Kept(
-            asked.weights,
             sum(each.weights_bytes for each in opened),
             need.step,
             library.describe() if on_host else "reference",
@@ -182,7 +180,7 @@ def _share(config: ColdConfig, files: Files, room: Room) -> tuple[Need, StepByte
     context = min([context, *(each.limits.blocks * BLOCK_TOKENS for each in files.all)])
     line = measure(files.all, longest=asked.max_length or context)
     need = Need(
-        weights=sum(each.weights_bytes(asked.weights) for each in files.all),
+        weights=sum(each.weights_bytes(config.precision) for each in files.all),
         step=line.of(STEP_TOKENS, SEQUENCES),
         process=memory.in_use() if config.device.kind is DeviceKind.CPU else 0,
     )

@@ -19,7 +19,7 @@ from headway_runtime.logs import log_seldom
 
 NOT_FINITE = (
     "the program's logits for this request hold NaN or infinity, which spec.batching.nonFinite: Reject does not let "
-    "pass; look at the precision of the weights (spec.generation.weights) and of the cache (cacheType)"
+    "pass; look at the precision of the weights (spec.precision) and of the cache (cacheType)"
 )
 
 

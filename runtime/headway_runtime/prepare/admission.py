@@ -33,7 +33,7 @@ def admit(config: ColdConfig, directory: Path, program: str, *, weights: int, ro
     asked = config.generation
     refused = never_fits(
         asked,
-        weights=int(weights * _LEAST_SHARE[asked.weights]),
+        weights=int(weights * _LEAST_SHARE[config.precision]),
         bytes_per_token=bytes_per_token(asked, document),
         room=room,
     )

@@ -61,6 +61,10 @@ class Interface:
         self._dimensions = self._dimensions.starting_at(name, value)
         self.dimensions = self._dimensions.by_name
 
+    def start_as(self, other: "Interface") -> None:
+        """Take the sizes that another opening of the same program takes."""
+        self._dimensions, self.dimensions = other._dimensions, other.dimensions
+
     def describe(self, spec: TensorSpec) -> str:
         """Shape in words: ``[batch, sequence]``."""
         return self._dimensions.describe(spec)

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from headway_api.types import Precision
 
 from headway_runtime.native import runner
 from headway_runtime.prepare import programs, repack
@@ -17,7 +19,7 @@ from headway_runtime.program.dimensions import TensorSpec
 from headway_runtime.program.errors import OutputError, ProgramError
 from headway_runtime.program.interface import Interface, resolved, specs
 from headway_runtime.program.machine import Builder, Machine
-from headway_runtime.program.weights import Weights, open_weights
+from headway_runtime.program.weights import Weights
 
 
 class Callee(Protocol):
@@ -31,7 +33,8 @@ class Program(Interface):
 
     ``batch`` is the name of the batch dimension; it is None when there is none, and ``not_batchable`` then says why.
     ``native`` is the target of the native code that runs it; None for the register machine. ``packed``: bytes of memory
-    of its own that weights take which are not read from the mapped file any more.
+    of its own that weights take which are not read from the mapped file any more. ``weights_bytes``: these, and the
+    records of the file that are still read.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class Program(Interface):
         device: torch.device,
         native: str | None = None,
         packed: int = 0,
+        weights_bytes: int = 0,
+        inside: Callable[[Sequence[str]], Machine],
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, dimensions=dimensions)
         self.batch, self.not_batchable = batch
@@ -53,6 +58,8 @@ class Program(Interface):
         self.device = device
         self.native = native
         self.packed = packed
+        self.weights_bytes = weights_bytes
+        self.inside = inside
         self._machine = machine
         self._results = [(o.name, BY_PROTOCOL[o.datatype], len(o.shape)) for o in outputs]
 
@@ -99,13 +106,15 @@ def load_program(
     read: tuple[str, dict[str, Any]] | None = None,
     instances: int = 1,
     pack: bool = True,
+    precision: Precision = Precision.EXPORTED,
 ) -> Program:
     """Load what ``prepare`` wrote. ``dimension_names`` is ``spec.batching.dimensions``: name -> ``<input>.<axis>``.
 
     ``program`` names one of several; None is the only one, or the one called ``model``. ``read`` is what
     ``read_document`` gave for it, where it was read before. ``instances`` runs are possible at a time (the register
     machine has no such bound). ``pack``: on the processor, multiply by packed weights where that is quicker; no use for
-    a program that will run elsewhere. Raises ProgramError.
+    a program that will run elsewhere. ``precision``: another one than Exported is that of the large weights, which are
+    then packed in any case; on the processor only. Raises ProgramError.
     """
     name, document = read_document(directory, program) if read is None else read
     where = torch.device(device)
@@ -113,10 +122,12 @@ def load_program(
     inputs, outputs = specs(document, "inputs"), specs(document, "outputs")
     dimensions = resolved(document, configured=dimension_names, guards=library.guards if library else ())
     weights = Weights(directory / repack.WEIGHTS, document["weights"], where)
+    if library is not None and precision is not Precision.EXPORTED:
+        raise quicker.cannot_keep(precision, "the weights of native code (headway compile) stay as they were compiled")
+    graph = _graph(document, weights, where, pack=pack and library is None, precision=precision)
     machine: Callee
-    packed = 0
     if library is None:
-        machine, packed = _machine(document, weights, where, pack=pack)
+        machine = graph.machine()
     else:
         dtypes = tuple(BY_PROTOCOL[i.datatype] for i in inputs)
         machine = library.open(weights.tensors, dtypes, dimensions.require, instances=instances)
@@ -130,17 +141,10 @@ def load_program(
         torch_version=document["torch"],
         device=where,
         native=library.target if library else None,
-        packed=packed,
+        packed=graph.packed,
+        weights_bytes=weights.bytes + graph.packed,
+        inside=graph.machine,
     )
-
-
-def open_values(directory: Path, document: Mapping[str, Any], values: Sequence[str]) -> Machine:
-    """A machine that computes these values inside of a prepared program, on the processor: what a trial wants to see
-    behind an output.
-    """
-    device = torch.device("cpu")
-    weights = open_weights(directory / repack.WEIGHTS, document["weights"], device)
-    return build({**document, "outputs": [{"value": value} for value in values]}, weights, device)
 
 
 def read_document(directory: Path, program: str | None = None) -> tuple[str, dict[str, Any]]:
@@ -159,14 +163,39 @@ def read_document(directory: Path, program: str | None = None) -> tuple[str, dic
     return name, document
 
 
-def _machine(document: Mapping[str, Any], weights: Weights, device: torch.device, *, pack: bool) -> tuple[Machine, int]:
-    """The machine, and the bytes of its packed weights."""
-    found = quicker.pack_where_quicker(document, weights) if pack and device.type == "cpu" else None
-    if found is None:
-        return build(document, weights.tensors, device), 0
-    planned, multiplications = found
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """What machines of a program are built of: its document, large weights replaced where they are packed, what its
+    operators' names stand for, and the bytes of packed weights.
+    """
+
+    document: Mapping[str, Any]
+    weights: Mapping[str, torch.Tensor]
+    device: torch.device
+    function: Callable[[str], Callable[..., Any]] | None = None
+    packed: int = 0
+
+    def machine(self, values: Sequence[str] | None = None) -> Machine:
+        """One that computes the outputs, or these values inside of the program: what a trial wants to see behind an
+        output. All of them read the same weights.
+        """
+        outputs = self.document["outputs"] if values is None else [{"value": value} for value in values]
+        return build({**self.document, "outputs": outputs}, self.weights, self.device, function=self.function)
+
+
+def _graph(
+    document: Mapping[str, Any], weights: Weights, device: torch.device, *, pack: bool, precision: Precision
+) -> _Graph:
+    if precision is not Precision.EXPORTED:
+        found = quicker.pack_in(document, weights, precision)
+    else:
+        quick = quicker.pack_where_quicker(document, weights) if pack and device.type == "cpu" else None
+        if quick is None:
+            return _Graph(document, weights.tensors, device)
+        found = quick
+    planned, products = found
     changed = {**document, "nodes": planned.nodes}
-    return build(changed, weights.tensors, device, function=multiplications.resolve), multiplications.bytes
+    return _Graph(changed, weights.tensors, device, products.resolve, products.bytes)
 
 
 def build(

@@ -1,4 +1,4 @@
-"""Multiplications by stored weights, replaced by kernels that pack their weight once, when the decoder loads.
+"""Multiplications by stored weights, replaced by kernels that pack their weight once, when the program loads.
 
 A weight that several of them use (an embedding that is the last layer's, too) is packed once. Where rows of it are
 looked up as well, they are kept in the same precision beside it; as exported they stay in the file, mapped, and only

@@ -1,4 +1,5 @@
-"""Which stored weights a program that answers at once multiplies by in packed form: large ones, where that is quicker.
+"""Which stored weights a program that answers at once multiplies by in packed form: large ones, where that is quicker,
+or in a lower precision (`spec.precision`), which is quicker everywhere that native kernels run.
 
 A packed weight takes the place of the one that is mapped from the file. It is multiplied by in 0.5 to 0.9 of the time
 that torch takes (AMD EPYC 9004: most with few rows), and a row's answer is the same bits whatever rows are beside it.
@@ -16,7 +17,9 @@ from headway_api.types import Precision
 
 from headway_runtime.kernels import library, linear
 from headway_runtime.logs import log
+from headway_runtime.precision import FIELD, cannot
 from headway_runtime.program import packing
+from headway_runtime.program.errors import ProgramError
 from headway_runtime.program.weights import Weights
 
 LEAST = 2**16
@@ -29,16 +32,60 @@ _ROWS = (4, 64)
 _TIMES = 7
 
 
-def pack_where_quicker(
-    document: Mapping[str, Any], weights: Weights
-) -> tuple[packing.Plan, packing.Multiplications] | None:
+Packed = tuple[packing.Plan, packing.Multiplications]
+
+
+def pack_where_quicker(document: Mapping[str, Any], weights: Weights) -> Packed | None:
     """What of the program is packed, and gone from `weights`; None when nothing is. On the processor only."""
-    large = [row for row in document["weights"] if _large(row)]
-    planned = packing.plan({**document, "weights": large})
+    planned = _planned(document)
     if not planned.weights or not quicker():
         return None
-    found = packing.pack(planned, weights, Precision.EXPORTED)
-    log("weights_packed", weights=len(planned.weights), bytes=found.bytes, kernels=library.describe())
+    return _packed(planned, weights, Precision.EXPORTED)
+
+
+def pack_in(document: Mapping[str, Any], weights: Weights, precision: Precision) -> Packed:
+    """The same in a lower precision, quicker or not. Raises ProgramError `PrecisionRefused`: there is nothing to pack,
+    or numbers that 8 bits cannot keep.
+    """
+    planned = _planned(document)
+    if not planned.weights:
+        raise cannot_keep(
+            precision,
+            "this program has no weight that is kept so: of two axes, float32, never written to, with at least 64 "
+            f"rows and columns and {LEAST:,} numbers, and read by aten.linear in the main graph",
+        )
+    names = {row["value"]: row["name"] for row in document["weights"]}
+    for value in planned.weights:
+        if precision is Precision.INT8 and not bool(weights.tensors[value].isfinite().all()):
+            raise cannot_keep(
+                precision,
+                f"weight {names[value]} holds numbers that are not finite, which 8 bits cannot keep",
+                otherwise="BFloat16",
+            )
+    if library.native() is None:
+        log(
+            "weights_packed_without_kernels",
+            level="warning",
+            precision=precision.value,
+            consequence="multiplied in plain torch, which saves memory and takes longer than float32",
+        )
+    return _packed(planned, weights, precision)
+
+
+def cannot_keep(precision: Precision, why: str, *, otherwise: str = "Exported") -> ProgramError:
+    """`PrecisionRefused`."""
+    message = cannot(precision, f"{why}; write precision: {otherwise}")
+    return ProgramError("Accepted", "PrecisionRefused", message, field=FIELD)
+
+
+def _planned(document: Mapping[str, Any]) -> packing.Plan:
+    return packing.plan({**document, "weights": [row for row in document["weights"] if _large(row)]})
+
+
+def _packed(planned: packing.Plan, weights: Weights, precision: Precision) -> Packed:
+    found = packing.pack(planned, weights, precision)
+    kernels = library.describe()
+    log("weights_packed", weights=len(planned.weights), precision=precision.value, bytes=found.bytes, kernels=kernels)
     return planned, found
 
 

@@ -36,6 +36,12 @@ class Weights:
         wants = row["gradient"] and (tensor.is_floating_point() or tensor.is_complex())
         return tensor.detach().requires_grad_(wants)  # of itself, and not as a view of the mapping
 
+    @property
+    def bytes(self) -> int:
+        """Of the records that somebody reads; one that several share counts once."""
+        rows = (self._table[value] for value in self.tensors)
+        return sum({row["offset"]: row["bytes"] for row in rows}.values())
+
     def release(self, values: Iterable[str]) -> None:
         """Nobody reads these any more: give the memory of their bytes back, unless others share them. Whoever reads
         them all the same gets them from the file again.

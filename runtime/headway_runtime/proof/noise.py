@@ -2,7 +2,9 @@
 
 The noise is what the program's answers to a row differ by when nothing but the number of rows of the run changes: other
 kernels, other orders of summation. It may be nought, while a longer run rounds all the same: below the floor of the
-element type, relative to the largest value of the output, every difference is rounding. An output may hold numbers that
+element type, relative to the largest value of the output, every difference is rounding. (Where weights are kept in a
+lower precision the floor is what that precision may do to an answer: a sum that differs in its last bit may round up in
+the next layer, and not down.) An output may hold numbers that
 stand for "never", such as -1e30: beside them everything would be rounding, so they are held to themselves only. Pure:
 tensors in, numbers out.
 """
@@ -28,8 +30,11 @@ stands for something, and measures nothing.
 
 @dataclass(slots=True)
 class Noise:
-    """Of each output: the largest value seen, and the largest difference that was noise."""
+    """Of each output: the largest value seen, and the largest difference that was noise. ``least``: a floor for every
+    type, relative.
+    """
 
+    least: float = 0.0
     scale: list[float] = field(default_factory=list)
     noise: list[float] = field(default_factory=list)
 
@@ -43,11 +48,14 @@ class Noise:
 
     def allowed(self, at: int, dtype: torch.dtype) -> float:
         """How much answers of this output may differ."""
-        return max(TIMES * self.noise[at], FLOOR.get(dtype, 0.0) * self.scale[at])
+        return max(TIMES * self.noise[at], self._floor(dtype) * self.scale[at])
 
     def too_loud(self, at: int, dtype: torch.dtype) -> bool:
         """Whether the noise would hide what is to be found."""
-        return dtype.is_floating_point and self.allowed(at, dtype) > LOUDEST * FLOOR[dtype] * self.scale[at]
+        return dtype.is_floating_point and self.allowed(at, dtype) > LOUDEST * self._floor(dtype) * self.scale[at]
+
+    def _floor(self, dtype: torch.dtype) -> float:
+        return max(FLOOR[dtype], self.least) if dtype in FLOOR else 0.0
 
 
 def difference(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -65,9 +73,11 @@ def difference(one: torch.Tensor, other: torch.Tensor) -> float:
     return float(torch.where(same, 0.0, (here - there).abs()).nan_to_num(nan=math.inf).max())
 
 
-def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two answers are others beyond what other kernels, chosen for another number of rows, could make them."""
-    return difference(one, other) > APART.get(one.dtype, 0.0) * largest(one)
+def apart(one: torch.Tensor, other: torch.Tensor, rounding: float = 0.0) -> bool:
+    """Whether two answers are others beyond what other kernels, chosen for another number of rows, could make them.
+    ``rounding``: a floor for every type, relative.
+    """
+    return difference(one, other) > max(APART.get(one.dtype, 0.0), rounding) * largest(one)
 
 
 def largest(tensor: torch.Tensor) -> float:

@@ -25,6 +25,10 @@ from headway_runtime.proof.trial import ChangedError, Request, Trial
 
 LONGEST = 10.0
 """Seconds that the trials may take, or as long as the warm-up took."""
+SLOWER = 3
+"""Times that, where weights as they were exported are tried first: they are slower than those that were warmed."""
+
+Stage = tuple[Request, Runs]
 
 
 def prove_padding(asked: Request, padding: Padding, *, warm_seconds: float) -> tuple[Layout, list[PaddingReport]]:
@@ -34,13 +38,14 @@ def prove_padding(asked: Request, padding: Padding, *, warm_seconds: float) -> t
     began = time.monotonic()
     program, layout = asked.program, asked.layout
     fills = tuple(fill_of(spec, asked.material.padding) for spec in program.inputs)
-    runs = Runs(program, layout, max(LONGEST, warm_seconds), behind=asked.behind)
+    seconds = max(LONGEST, warm_seconds) * (1 if asked.exact is None else SLOWER)
+    stages = [(each, Runs(each.program, layout, seconds, behind=each.behind)) for each in asked.stages]
     padded: list[str] = []
     reports: list[PaddingReport] = []
     for name in program.dimensions:
         if name in (layout.batch, program.batch):
             continue
-        report = _report(asked, runs, fills, name, padded, padding)
+        report = _report(stages, fills, name, padded, padding)
         if report is not None:
             reports.append(report)
             if report.verdict in (Verdict.PROVEN, Verdict.TRUSTED):
@@ -53,9 +58,10 @@ def prove_padding(asked: Request, padding: Padding, *, warm_seconds: float) -> t
 
 
 def _report(
-    asked: Request, runs: Runs, fills: Sequence[Fill], name: str, padded: Sequence[str], padding: Padding
+    stages: Sequence[Stage], fills: Sequence[Fill], name: str, padded: Sequence[str], padding: Padding
 ) -> PaddingReport | None:
     """None for a dimension of one size."""
+    asked, runs = stages[0]
     if padding is Padding.NEVER:
         return PaddingReport(dimension=name, verdict=Verdict.NEVER, message="spec.batching.padding is Never")
     if (why := _impossible(asked, name)) is not None:
@@ -67,7 +73,8 @@ def _report(
         found = plan(asked.program, asked.buckets, runs.batch, name)
         if found is None:
             return None
-        return PaddingReport(dimension=name, verdict=Verdict.PROVEN, message=_tried(asked, runs, fills, found, padded))
+        tried = [_tried(each, its_runs, fills, found, padded) for each, its_runs in stages]
+        return PaddingReport(dimension=name, verdict=Verdict.PROVEN, message="; then, as it is kept, ".join(tried))
     except CannotTryError as error:
         return PaddingReport(dimension=name, verdict=Verdict.UNPROVEN, message=str(error))
     except ChangedError as error:

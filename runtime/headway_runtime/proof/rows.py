@@ -47,8 +47,12 @@ ROWS = 2
 """Real rows that are tried."""
 
 
-def independent_rows(program: Program, layout: Layout, buckets: Buckets, material: Material) -> Layout:
-    """The layout itself; or, when a row's answer depends on its companions, one that joins no requests, saying why."""
+def independent_rows(
+    program: Program, layout: Layout, buckets: Buckets, material: Material, *, rounding: float = 0.0
+) -> Layout:
+    """The layout itself; or, when a row's answer depends on its companions, one that joins no requests, saying why.
+    ``rounding``: of the largest value of an output, what the precision of weights may do to it.
+    """
     sizes = _smallest(layout, buckets)
     if sizes is None:
         return layout
@@ -57,7 +61,7 @@ def independent_rows(program: Program, layout: Layout, buckets: Buckets, materia
         if odd is not None:
             return _apart(layout, program.outputs[odd].name, "the other rows of its batch")
     for source in material.sources():
-        odd, what = _dependent_of_real_rows(Runs(program, layout, inf), sizes, source)
+        odd, what = _dependent_of_real_rows(Runs(program, layout, inf), sizes, source, rounding)
         if odd is not None:
             return _apart(layout, program.outputs[odd].name, what)
     for source in material.sources():
@@ -73,7 +77,7 @@ def _apart(layout: Layout, output: str, what: str) -> Layout:
     return Layout(None, reason, (None,) * len(layout.inputs), (None,) * len(layout.outputs))
 
 
-def _dependent_of_real_rows(runs: Runs, sizes: Sizes, material: Material) -> tuple[int | None, str]:
+def _dependent_of_real_rows(runs: Runs, sizes: Sizes, material: Material, rounding: float) -> tuple[int | None, str]:
     """Position of an output whose real rows change with their companions, or with their number, and with which."""
     program, layout = runs.program, runs.layout
     count = sizes[runs.batch]
@@ -83,7 +87,7 @@ def _dependent_of_real_rows(runs: Runs, sizes: Sizes, material: Material) -> tup
         try:
             expected = runs.alone(row, count)
             if program.check({**sizes, runs.batch: layout.fewest}) is None:
-                changed.append(_other(runs.alone(row), expected))
+                changed.append(_other(runs.alone(row), expected, rounding))
             for factor in factors(program):
                 others = [strange(program, layout, rows[at + 1], factor)] * (count - 1)
                 for place, joined in ((0, [row, *others]), (count - 1, [*others, row])):
@@ -127,9 +131,9 @@ def _unlike(expected: Answers, found: Answers) -> int | None:
     return None
 
 
-def _other(expected: Answers, found: Answers) -> int | None:
+def _other(expected: Answers, found: Answers, rounding: float) -> int | None:
     for position, (one, other) in enumerate(zip(expected, found, strict=True)):
-        if apart(one, other):
+        if apart(one, other, rounding):
             return position
     return None
 

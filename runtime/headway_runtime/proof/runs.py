@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Sizes
 from headway_runtime.program import Program
 from headway_runtime.program.datatypes import BY_PROTOCOL
-from headway_runtime.program.load import open_values
 from headway_runtime.proof.deciders import Decider, deciders
 from headway_runtime.proof.fills import is_mask
 
@@ -39,12 +37,12 @@ class Row:
 
 
 class Runs:
-    """Runs of one program, for so many ``seconds``. ``layout`` has a batch. ``behind``: the prepared directory and the
-    document in it, where the scores behind decisions are to be seen.
+    """Runs of one program, for so many ``seconds``. ``layout`` has a batch. ``behind``: the prepared document,
+    where the scores behind decisions are to be seen.
     """
 
     def __init__(
-        self, program: Program, layout: Layout, seconds: float, *, behind: tuple[Path, Mapping[str, Any]] | None = None
+        self, program: Program, layout: Layout, seconds: float, *, behind: Mapping[str, Any] | None = None
     ) -> None:
         self.program = program
         self.layout = layout
@@ -54,9 +52,9 @@ class Runs:
         self.names = [f"output {spec.name}" for spec in program.outputs]
         self.deciders: list[Decider] = []
         if behind is not None and program.device.type == "cpu":
-            self.deciders = deciders(behind[1])
+            self.deciders = deciders(behind)
         values = [decider.scores for decider in self.deciders]
-        self._scores = open_values(*behind, values) if values and behind is not None else None
+        self._scores = program.inside(values) if values else None
         self.names += [f"the scores behind output {program.outputs[d.output].name}" for d in self.deciders]
         self.unread: set[int] = set()  # deciders whose scores have no axis of rows in front
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,13 +29,25 @@ class ChangedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be tried. ``behind``: the prepared directory and the document in it, to look behind outputs."""
+    """What is to be tried. ``behind``: the prepared document, to look behind outputs. ``exact``: where weights are kept
+    in a lower precision, the same program with weights as they were exported, which is tried first: rounding would hide
+    what padding does. ``rounding``: of the largest value of an output, what that precision may do to it.
+    """
 
     program: Program
     layout: Layout
     buckets: Buckets
     material: Material
-    behind: tuple[Path, Mapping[str, Any]] | None = None
+    behind: Mapping[str, Any] | None = None
+    exact: Program | None = None
+    rounding: float = 0.0
+
+    @property
+    def stages(self) -> "tuple[Request, ...]":
+        """What is tried one after the other; each must pass."""
+        if self.exact is None:
+            return (self,)
+        return replace(self, program=self.exact, exact=None, rounding=0.0), replace(self, exact=None)
 
 
 class Trial:
@@ -47,7 +58,7 @@ class Trial:
         self.runs = runs
         self.fills = fills
         self.plan = plan_
-        self.noise = Noise()
+        self.noise = Noise(least=asked.rounding)
         self.worst = Difference("no output", 0.0, 0.0)
 
     def run(self, padded: Sequence[str]) -> str:

@@ -100,11 +100,11 @@ class Bench:
 
 
 def opened(
-    prepared: Path, *, blocks: int, weights: Precision = Precision.EXPORTED, program: str | None = None
+    prepared: Path, *, blocks: int, precision: Precision = Precision.EXPORTED, program: str | None = None
 ) -> Bench:
     """Load a prepared decoder, with a cache in float32."""
     torch.set_num_threads(1)
-    decoder = open_decoder(prepared, program, blocks=blocks, cache_dtype=torch.float32, precision=weights)
+    decoder = open_decoder(prepared, program, blocks=blocks, cache_dtype=torch.float32, precision=precision)
     return Bench(decoder, Tokenizer.from_file(str(prepared / repack.TOKENIZER)))
 
 

@@ -64,13 +64,14 @@ class Server:
         return processes.resident_bytes(self.root, processes.ProcessTable.now())
 
 
-def _headway(weights: str) -> Callable[[Plan, Path, int], list[str]]:
+def _headway(precision: str) -> Callable[[Plan, Path, int], list[str]]:
     def command(plan: Plan, folder: Path, port: int) -> list[str]:
         model = models.prepared(plan.model, folder / "model")
         knobs = {"maxWait": "0ms", "maxBatch": plan.slots, "prefixCache": False, "queue": {"timeout": "600s"}}
         pod_process.mount(folder / "knobs", json.dumps(knobs))
         blocks = plan.slots * LONGEST
-        cold = {"generation": {"maxLength": LONGEST, "cacheBytes": _cache(plan.model, blocks), "weights": weights}}
+        generation = {"maxLength": LONGEST, "cacheBytes": _cache(plan.model, blocks)}
+        cold = {"precision": precision, "generation": generation}
         return pod_process.command(folder, model, cold, port, port + 1)
 
     return command

@@ -114,7 +114,7 @@ CASES = (
         "generation is for batching.policy Continuous: remove it, or write policy: Continuous",
         (
             {**_batching(policy="Continuous"), "generation": {"maxLength": 100}},
-            {**_batching(maxBatch=4), "generation": {"weights": "Int8", "cacheBytes": "1Gi"}},
+            {**_batching(maxBatch=4), "precision": "Int8", "generation": {"cacheBytes": "1Gi"}},
         ),
     ),
     *(
@@ -348,7 +348,7 @@ def test_the_smallest_manifest_breaks_no_rule(models: Models, absent: Spec) -> N
         (_batching(nonFinite="Warn"), 'supported values: "Allow", "Reject"'),
         (_batching(instances=0), "spec.batching.instances in body should be greater than or equal to 1"),
         (_batching(policy="Static"), 'supported values: "Dynamic", "Continuous"'),
-        ({"generation": {"weights": "Int4"}}, 'supported values: "Exported", "BFloat16", "Int8"'),
+        ({"precision": "Int4"}, 'supported values: "Exported", "BFloat16", "Int8"'),
         ({"generation": {"cacheType": "Int8"}}, 'supported values: "Float32", "BFloat16"'),
         ({"generation": {"maxLength": 1}}, "spec.generation.maxLength in body should be greater than or equal to 2"),
         ({"generation": {"speculation": {}}}, "spec.generation.speculation.method: Required value"),
