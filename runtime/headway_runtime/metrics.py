@@ -68,6 +68,7 @@ class Metrics:
         registry.register(self.drift)
         self.generation: GenerationMetrics | None = None
         self._by_code: dict[int, Counter] = {}
+        self._by_reason: dict[str, Counter] = {}
         self._by_priority = {level: self.queue_time.series(level.name.lower()) for level in Priority}
 
     def _add_runs(self) -> None:
@@ -140,7 +141,10 @@ class Metrics:
 
     def refused(self, reason: str) -> None:
         """A request got an error; `reason` is its kind, a word."""
-        self.rejections.labels(reason).inc()
+        counter = self._by_reason.get(reason)
+        if counter is None:
+            counter = self._by_reason[reason] = self.rejections.labels(reason)
+        counter.inc()
 
     def left(self) -> None:
         """A client went away before its answer."""

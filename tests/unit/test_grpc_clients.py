@@ -350,6 +350,9 @@ def test_a_full_line_says_when_to_come_back_and_that_no_model_has_seen_the_reque
         trailing = dict(full.value.trailing_metadata())
         assert int(trailing["retry-after"]) >= 1
         assert trailing["x-headway-not-admitted"] == "1"
+        with pytest.raises(grpc.RpcError) as unread:
+            channel.unary_unary(f"{SERVICE}/ModelInfer")(b"\xff", timeout=10)
+        assert unread.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, "it is refused before it is read"
         waiting.cancel()
     finally:
         encoder.apply_knobs({"maxWait": "0ms"})

@@ -13,7 +13,7 @@ from headway_api.types import NonFinite
 from headway_runtime.batching.assembly import Assembly, Joint
 from headway_runtime.batching.layout import Layout
 from headway_runtime.batching.line import Line
-from headway_runtime.batching.policy import Cost, Limits
+from headway_runtime.batching.policy import Cost, Limits, Priority
 from headway_runtime.batching.runner import Compute, Runner
 from headway_runtime.batching.turns import Turns
 from headway_runtime.batching.work import Answer, Deliver, Outcome, RunRecord, Work
@@ -79,6 +79,10 @@ class Engine:
         self._line.apply(limits, _of_runs(cost))
         if self._turns is not None and self._line.rows:
             self._turns.call()
+
+    def expect(self, deadline: float, priority: Priority) -> None:
+        """Raise what `submit` would now, whatever is asked for: QueueFullError."""
+        self._line.expect(deadline, priority)
 
     def submit(self, *works: Work) -> None:
         """Put requests in line, all or none. Raises QueueFullError, or NotServingError once `stop` was called."""

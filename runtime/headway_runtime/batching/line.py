@@ -12,6 +12,7 @@ while others wait wakes the next thread.
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import ceil
 
 from headway_runtime.batching.pace import Pace
@@ -48,6 +49,16 @@ class Line:
             self._policy.cost = cost
             self._rouse()
 
+    def expect(self, deadline: float, priority: Priority) -> None:
+        """Raise what `submit` would now, whatever is asked for: a request has a row, or more. So that who comes in vain
+        is told before anything is read. Takes no lock: it is asked again in `submit`.
+        """
+        policy = self._policy
+        if policy.rows:
+            self._expect_in_time(time.monotonic(), deadline, priority)
+            if policy.rows >= policy.limits.capacity:
+                raise self._full(Refusal.ROWS)
+
     def submit(self, works: Sequence[Work]) -> None:
         """Put requests in line, all or none. Raises QueueFullError, OverloadedError, or NotServingError once `stop` was
         called.
@@ -56,7 +67,8 @@ class Line:
             if self._stopping:
                 raise NotServingError("the pod is ending; send the request again")
             if self._policy.rows:
-                self._expect_in_time(works[0].ticket)
+                first = works[0].ticket
+                self._expect_in_time(first.arrived, first.deadline, first.priority)
             for work in works:
                 refused = self._policy.admit(work.ticket)
                 if refused is not None:
@@ -187,13 +199,13 @@ class Line:
             self._policy.cancel(number)
             self._works.pop(number, None)
 
-    def _expect_in_time(self, ticket: Ticket) -> None:
-        """Raise OverloadedError when what waits already would last beyond the request's deadline. A preferred request
+    def _expect_in_time(self, arrived: float, deadline: float, priority: Priority) -> None:
+        """Raise OverloadedError when what waits already would last beyond a request's deadline. A preferred request
         does not wait for all of it.
         """
         wait = self._pace.until_run(self._policy.rows)
-        if ticket.arrived < ticket.deadline < ticket.arrived + wait and ticket.priority is not Priority.HIGH:
-            allowed = ticket.deadline - ticket.arrived
+        if arrived < deadline < arrived + wait and priority is not Priority.HIGH:
+            allowed = deadline - arrived
             raise OverloadedError(
                 f"this pod would need {wait:.2g} s for what waits already, and the request has {allowed:.2g} s left "
                 f"(spec.batching.queue.timeout, or its own deadline); try again in {_whole(wait)} s",
@@ -203,9 +215,17 @@ class Line:
     def _full(self, refused: Refusal) -> QueueFullError:
         limits = self._policy.limits
         seconds = _whole(self._pace.until_run(self._policy.rows))
-        limit, field = (limits.capacity, "capacity") if refused is Refusal.ROWS else (limits.bytes, "bytes")
-        message = f"the queue of this pod is full: at most {limit} {refused} wait (spec.batching.queue.{field})"
-        return QueueFullError(f"{message}; try again in {seconds} s", retry_after=seconds)
+        limit = limits.capacity if refused is Refusal.ROWS else limits.bytes
+        return QueueFullError(_no_room(refused, limit, seconds), retry_after=seconds)
+
+
+@lru_cache(64)
+def _no_room(refused: Refusal, limit: int, seconds: int) -> str:
+    field = "capacity" if refused is Refusal.ROWS else "bytes"
+    return (
+        f"the queue of this pod is full: at most {limit} {refused} wait (spec.batching.queue.{field}); try again in "
+        f"{seconds} s"
+    )
 
 
 def _whole(seconds: float) -> int:

@@ -26,6 +26,14 @@ class GoneError(Exception):
 class Service(Account):
     """What every protocol calls."""
 
+    def expect(self, deadline: float, priority: Priority) -> None:
+        """Raise QueueFullError or NotServingError where a request could only be refused, whatever it asks for: what it
+        costs to read it is better spent on those that are admitted. An answer that is remembered needs no room in line.
+        """
+        model, _ = self._pod.serving()
+        if isinstance(model, Model) and not self._pod.cache.enabled:
+            model.engine.expect(deadline, priority)
+
     def call(self, given: Given, call: Call) -> None:
         """Answer a request by one call of `call.done`, which may come at once. Raises RequestError instead."""
         cache = self._pod.cache

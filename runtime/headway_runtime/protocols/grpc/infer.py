@@ -60,6 +60,7 @@ class Infer:
         if self._message is None:
             raise InvalidRequestError("the call ended without a message")
         message, self._message = self._message, None
+        self._service.expect(self._began + self._allowed, self._priority)
         work = partial(read, message, self._model, self._revision)
         if len(message) > LARGE:
             self._exchange.aside(work, self._ask)

@@ -1,6 +1,6 @@
 """One inference request: its call of the model, its answer.
 
-complete ─► oip.decode ─► Service.call ─► done ─► answer
+complete ─► Service.expect ─► oip.decode ─► Service.call ─► done ─► answer
 """
 
 from functools import partial
@@ -31,10 +31,11 @@ class Inference(Posted):
     def call(self) -> None:
         """The body is whole."""
         body, head, limit = self._body, self._head, self._front.max_body
-        if is_large(body, head):
-            self.elsewhere(partial(read, body, head, limit), self._ask)
-            return
         try:
+            self._front.service.expect(self._began + self._allowed, head.priority)
+            if is_large(body, head):
+                self.elsewhere(partial(read, body, head, limit), self._ask)
+                return
             question = read(body, head, limit)
         except Exception as error:
             self.fail(shown(error))

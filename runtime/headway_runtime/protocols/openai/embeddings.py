@@ -161,6 +161,7 @@ async def _read(request: Request, front: Front, head: Head) -> dict[str, Any]:
 async def _answer(pod: Pod, service: Service, document: dict[str, Any], *, deadline: float, head: Head) -> bytes:
     model, settings = pod.computing()
     check_model(document.get("model"), pod.config.model)
+    service.expect(deadline, head.priority)  # before its texts are read
     encoder = Encoder.of(model.pipeline)
     asked = _asked(document, encoder)
     tokens = asked.tokens if asked.texts is None else await _tokens(encoder.text, asked.texts, deadline)
