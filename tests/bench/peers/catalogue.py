@@ -31,8 +31,8 @@ class Peer:
 
     @property
     def home(self) -> str:
-        """The name of its environment: two rows may be one server asked in two ways."""
-        return self.name.removesuffix("-binary")
+        """The name of its environment: two rows may be one server run or asked in two ways."""
+        return self.name.partition("-")[0]
 
 
 def _grid(*waits_ms: float, batch: int = 32, **more: Any) -> tuple[Settings, ...]:
@@ -45,9 +45,18 @@ _PEERS = (
     Peer("headway-binary", "Headway, binary tensors", binary(_OIP, "FP32"), _grid(1, 0, 0.5, 2)),
     Peer(
         "mosec",
-        "mosec",
+        "mosec, with orjson",
         plain("/inference", "y"),
         _grid(2, 1, 5),
+        ("mosec==0.9.8", "orjson", "numpy"),
+        ("mosec",),
+        "mosec_server.py",
+    ),
+    Peer(
+        "mosec-default",
+        "mosec, as it comes",
+        plain("/inference", "y"),
+        _grid(2, 1, 5, json="default"),
         ("mosec==0.9.8", "orjson", "numpy"),
         ("mosec",),
         "mosec_server.py",

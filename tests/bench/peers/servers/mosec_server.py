@@ -1,4 +1,4 @@
-"""mosec: a Rust front, one Python worker with dynamic batching. JSON through orjson, faster than its default."""
+"""mosec: a Rust front, one Python worker with dynamic batching. JSON through orjson, unless `json` is `default`."""
 
 import sys
 from typing import Any
@@ -13,14 +13,16 @@ class Model(Worker):
         super().__init__()
         self.run = load()
 
+    def forward(self, data: Any) -> Any:
+        return self.run(data) if config()["max_batch"] > 1 else self.run([data])[0]
+
+
+class Quicker(Model):
     def deserialize(self, data: bytes) -> Any:
         return orjson.loads(data)
 
     def serialize(self, data: Any) -> bytes:
         return orjson.dumps(data)
-
-    def forward(self, data: Any) -> Any:
-        return self.run(data) if config()["max_batch"] > 1 else self.run([data])[0]
 
 
 if __name__ == "__main__":
@@ -29,5 +31,6 @@ if __name__ == "__main__":
     sys.argv += ["--timeout", "30000"]
     server = Server()
     wait = max(1, round(settings["max_wait"] * 1000))
-    server.append_worker(Model, num=1, max_batch_size=settings["max_batch"], max_wait_time=wait)
+    worker = Model if settings.get("json") == "default" else Quicker
+    server.append_worker(worker, num=1, max_batch_size=settings["max_batch"], max_wait_time=wait)
     server.run()
