@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -109,6 +110,20 @@ def test_a_folder_becomes_a_file_that_says_all_that_a_pod_asks(folder: Path) -> 
     decoder = opened(path)
     for golden in decoder.facts.golden[:3]:
         assert greedy(decoder, golden.prompt, len(golden.tokens)) == list(golden.tokens)
+
+
+def test_each_phase_is_said_when_it_begins_with_the_seconds_so_far(folder: Path) -> None:
+    draft = shutil.copytree(folder, "draft")
+    result = export(folder, "--draft", draft, "-o", "out.pt2")
+    assert result.exit_code == 0, result.output
+    lines = [re.fullmatch(r" *(\d+\.\d) s  (.+)", line) for line in result.stderr.splitlines()]
+    assert all(lines), result.stderr
+    seconds, texts = zip(*[line.groups() for line in lines if line], strict=True)
+    assert list(map(float, seconds)) == sorted(map(float, seconds))
+    wanted = ("importing", "reading", "reading", "tracing", "continuing", "the draft: tracing", "the draft: continuing")
+    wanted += ("saving", "inspecting", "running", "running")
+    assert [text.startswith(begin) for text, begin in zip(texts, wanted, strict=True)] == [True] * len(wanted), texts
+    assert "tracing" not in result.stdout
 
 
 def test_golden_tokens_are_what_transformers_says_and_no_sampling_of_the_folder_changes_them(folder: Path) -> None:
@@ -262,6 +277,24 @@ def test_what_is_nowhere_is_told_with_what_could_be_written(folder: Path) -> Non
     assert "there is no file nowhere.gguf" in refused("nowhere.gguf")
     Path("text.gguf").write_text("no GGUF")
     assert "transformers cannot read text.gguf: ValueError: GGUF magic invalid" in refused("text.gguf")
+
+
+@pytest.mark.parametrize("command", ["serve", "inspect"])
+def test_what_is_still_to_be_exported_is_told_with_the_command_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    Path("text.gguf").write_text("GGUF")
+    Path("empty").mkdir()
+    for source, says in (
+        ("text.gguf", "Export it first: headway export --task generate text.gguf -o text.pt2"),
+        (folder.name, "Export it first: headway export --task generate llama -o llama.pt2"),
+        ("empty", "empty is a folder, and no exported program, .pt2"),
+        ("nowhere.pt2", "there is no file nowhere.pt2"),
+    ):
+        result = CliRunner().invoke(app, [command, source])
+        assert result.exit_code == 2
+        assert says in " ".join(result.output.replace("│", " ").split()), result.output
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,10 @@ def commands(name: str) -> list[str]:
 
 
 def headway(command: str) -> str:
-    """What a command prints."""
+    """What a command prints on standard output."""
     result = CliRunner().invoke(app, shlex.split(command)[1:])
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 def steady(text: str) -> str:

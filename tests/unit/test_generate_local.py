@@ -91,6 +91,8 @@ def test_serving_a_decoder_says_how_to_ask_it_and_the_example_is_answered_as_a_s
         assert re.search(r"^ready in .*: model writer, 3 steps warm", said, flags=re.MULTILINE), said
         assert "room for 15 sequences of 128 tokens at a time (1.0 MiB of keys and values)" in said
         assert "knobs in force: maxBatch 64, stepTokens 256" in said
+        assert re.search(r"^  gRPC     127\.0\.0\.1:\d+   \(Triton's text streams\)", said, flags=re.MULTILINE), said
+        assert re.search(r"^  kernels  (native|reference)\S*, weights Exported, \d", said, flags=re.MULTILINE), said
         (curl,) = re.findall(r"^curl .*$", said, flags=re.MULTILINE)
         _, _, url, _, header, _, body = shlex.split(curl)
         name, _, value = header.partition(": ")

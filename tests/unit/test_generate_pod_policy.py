@@ -10,7 +10,7 @@ import pytest
 from headway_api.podconfig import ColdConfig
 from headway_runtime.errors import FatalError
 from headway_runtime.prepare import __main__ as prepare_step
-from headway_runtime.prepare.admission import bytes_per_token, check_policy
+from headway_runtime.prepare.admission import bytes_per_token, check_draft, check_policy
 from headway_runtime.prepare.room import Room
 
 from tests.decoders import tiny
@@ -69,6 +69,20 @@ def test_what_does_not_belong_to_the_artifact_is_refused_by_its_field_with_what_
     assert says in error.message
 
 
+def test_a_draft_that_is_not_there_is_refused_by_its_field_with_what_to_do() -> None:
+    drafted = config(generation={"speculation": {"method": "Draft"}})
+    check_draft(drafted, ["model", "draft"])
+    check_draft(config(), ["model"])
+    with pytest.raises(FatalError) as raised:
+        check_draft(drafted, ["model"])
+    error = raised.value
+    assert (error.reason, error.condition) == ("UnknownProgram", "ArtifactVerified")
+    assert error.field == "spec.generation.speculation.method"
+    assert error.message.startswith("spec.generation.speculation.method: Draft, and the artifact holds model, but no ")
+    assert "export it with --draft" in error.message
+    assert "method: PromptLookup" in error.message
+
+
 def test_a_token_takes_keys_and_values_in_every_layer_and_in_the_draft() -> None:
     assert bytes_per_token(config().generation, DECODER) == 2 * 2 * 2 * 8 * 4
     halved = config(generation={"cacheType": "BFloat16"}).generation
@@ -82,6 +96,12 @@ def test_a_token_takes_keys_and_values_in_every_layer_and_in_the_draft() -> None
         ({"batching": {"policy": "Dynamic"}}, 4 << 30, "PolicyMismatch", "spec.batching.policy"),
         ({"generation": {"maxLength": 512}}, 600_000, "WillNotFit", "spec.generation.maxLength"),
         ({"precision": "Int8", "generation": {"maxLength": 512, "cacheType": "BFloat16"}}, 600_000, "Prepared", None),
+        (
+            {"generation": {"speculation": {"method": "Draft"}}},
+            1 << 33,
+            "UnknownProgram",
+            "spec.generation.speculation.method",
+        ),
     ],
 )
 def test_the_prepare_step_refuses_what_is_certain_before_torch_is_there(

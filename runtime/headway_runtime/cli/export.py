@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from headway_runtime.cli import pairs
 
 if TYPE_CHECKING:
     from headway_runtime.export import Exported
+    from headway_runtime.export.saying import Say
 
 _SOURCE = (
     "FILE.py:NAME or MODULE:NAME of a torch.nn.Module, or of a function that returns one; or a .pt2 that exists; with "
@@ -116,11 +118,12 @@ def export(
             },
         )
         asked = Asked(out, given, program, inputs or (), ranges or (), sample or (), samples, seed)
+        say = _said()
         with _quiet():
             if source.endswith(".pt2") or zipfile.is_zipfile(source):
-                done = from_file(Path(source), asked)
+                done = from_file(Path(source), asked, say)
             else:
-                done = from_code(source, asked)
+                done = from_code(source, asked, say)
     except ExportError as error:
         typer.echo(f"headway export: {error}", err=True)
         raise typer.Exit(1) from None
@@ -133,6 +136,8 @@ def _generate(source: str, out: Path, dtype: str, draft: str | None) -> None:
         "HF_HUB_OFFLINE": "1",
         "TQDM_DISABLE": "1",
     }  # both read when they are imported: fetch and draw nothing
+    say = _said()
+    say("importing torch and transformers")
     from headway_runtime.export import ExportError
     from headway_runtime.export.generate import DTYPES, export_decoder, load
 
@@ -140,13 +145,22 @@ def _generate(source: str, out: Path, dtype: str, draft: str | None) -> None:
         raise typer.BadParameter(f"{dtype!r}: write {' or '.join(DTYPES)}", param_hint="--dtype")
     try:
         with _quiet():
+            say(f"reading {source}")
             decoder = load(source, DTYPES[dtype])
+            if draft is not None:
+                say(f"reading {draft}")
             drafting = None if draft is None else load(draft, DTYPES[dtype])
-            done = export_decoder(decoder.model, decoder.tokenizer, path=out, draft=drafting)
+            done = export_decoder(decoder.model, decoder.tokenizer, path=out, draft=drafting, say=say)
     except ExportError as error:
         typer.echo(f"headway export: {error}", err=True)
         raise typer.Exit(1) from None
     _tell(done)
+
+
+def _said() -> "Say":
+    """Says on standard error what is being done, with the seconds since now: exports take minutes."""
+    began = time.monotonic()
+    return lambda text: typer.echo(f"{time.monotonic() - began:6.1f} s  {text}", err=True)
 
 
 def _tell(done: "Exported") -> None:

@@ -16,7 +16,7 @@ from headway_runtime.bench.fetch import fetch_json
 from headway_runtime.bench.inputs import Maker
 from headway_runtime.bench.model import from_metadata
 from headway_runtime.bench.sizes import Distribution
-from headway_runtime.cli.serve_words import asking, in_force, in_words, room, structured
+from headway_runtime.cli.serve_words import asking, computing, in_force, in_words, room, structured
 from headway_runtime.local import Child, Ports
 from headway_runtime.prepare import decoding, programs, repack
 
@@ -115,7 +115,9 @@ class Progress:
         else:
             client, example = asking(url, model, chats=_chats(folder))
             routes = [("text", f"POST {url}/v1/chat/completions, {url}/v1/completions"), client]
+            routes.append(("gRPC", f"{ports.grpc_address}   (Triton's text streams)"))
             routes.append(("memory", room(generation)))
+            routes.append(("kernels", computing(generation, report.precision)))
         for what, where in (
             *routes,
             ("docs", f"{url}/docs"),

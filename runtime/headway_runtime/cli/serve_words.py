@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headway_api.podconfig import GenerationReport
+from headway_api.types import Precision
 
 from headway_runtime.prepare.room import readable
 
@@ -58,6 +59,12 @@ def room(report: GenerationReport) -> str:
     sequences = "one sequence" if report.sequences == 1 else f"{report.sequences} sequences"
     size = readable(report.cache_bytes)
     return f"room for {sequences} of {report.max_length} tokens at a time ({size} of keys and values)"
+
+
+def computing(report: GenerationReport, precision: Precision | None) -> str:
+    """What computes, and with which weights."""
+    weights = "" if precision is None else f", weights {precision.value}, {readable(report.weights_bytes)}"
+    return f"{report.kernels or 'unknown'}{weights}"
 
 
 def asking(url: str, model: str, *, chats: bool) -> tuple[tuple[str, str], str]:

@@ -12,6 +12,7 @@ from headway_runtime.export.annotate import annotate
 from headway_runtime.export.errors import ExportError
 from headway_runtime.export.facts import Facts
 from headway_runtime.export.model import Exported, export
+from headway_runtime.export.saying import Say, silently
 from headway_runtime.export.sizes import Size
 
 
@@ -35,8 +36,9 @@ class Asked:
         return torch.Generator().manual_seed(self.seed)
 
 
-def from_code(source: str, asked: Asked) -> Exported:
+def from_code(source: str, asked: Asked, say: Say = silently) -> Exported:
     """Export a module that the author's code makes. Raises ExportError."""
+    say(f"making the module of {source}")
     module = sources.load(source)
     if not asked.inputs:
         raise ExportError(f"say what forward takes, one --input for each argument: {specs.hint(module)}")
@@ -49,13 +51,14 @@ def from_code(source: str, asked: Asked) -> Exported:
     golden = [specs.read(file, described) for file in asked.files]
     usual = 0 if asked.files else 2
     golden += specs.samples(described, usual if asked.count is None else asked.count, limits, random)
-    return export(module, example, asked.out, shapes, asked.given, golden, generated=not asked.files)
+    return export(module, example, asked.out, shapes, asked.given, golden, generated=not asked.files, say=say)
 
 
-def from_file(source: Path, asked: Asked) -> Exported:
+def from_file(source: Path, asked: Asked, say: Say = silently) -> Exported:
     """Annotate a ``.pt2`` that exists; nothing of it is executed by torch. Raises ExportError."""
     if not source.is_file():
         raise ExportError(f"there is no file {source}")
+    say(f"inspecting, preparing and loading {source}, as a pod does")
     with proof.opened(source, asked.program) as pod:
         names = annotations.names_of(pod.program, specs.parse_inputs(asked.inputs))
         golden = None
@@ -64,4 +67,5 @@ def from_file(source: Path, asked: Asked) -> Exported:
             limits = specs.parse_ranges(asked.ranges, [s.name for s in described])
             golden = [specs.read(file, described) for file in asked.files]
             golden += specs.samples(described, asked.count or 0, limits, asked.generator())
+    say("adding what was asked for, and loading and running the new file")
     return annotate(source, path=asked.out, dimensions=names, given=asked.given, samples=golden, program=asked.program)

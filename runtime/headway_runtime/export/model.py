@@ -16,6 +16,7 @@ from headway_runtime.export import steps as steps_
 from headway_runtime.export.eager import Inputs
 from headway_runtime.export.errors import ExportError, explain
 from headway_runtime.export.facts import Fact, Facts
+from headway_runtime.export.saying import Say, silently
 from headway_runtime.export.sizes import Shapes
 from headway_runtime.parity import Sample
 from headway_runtime.prepare.beside import golden, record
@@ -93,14 +94,16 @@ def export(
     samples: Sequence[Inputs] | None,
     *,
     generated: bool = False,
+    say: Say = silently,
 ) -> Exported:
     """As :func:`export_model`, with the facts as one value. ``generated`` samples that the program turns out not to
-    take are left out.
+    take are left out. ``say`` is told of each phase as it begins.
     """
     _check_mode(module)
     call, names = eager.bind(module, example_inputs)
     declared = sizes.check(dynamic_shapes, example_inputs)
     notes: list[str] = []
+    say(f"tracing {type(module).__name__}")
     program = _traced(module, call, example_inputs, dynamic_shapes)
     arguments = eager.output_arguments(program)
 
@@ -118,6 +121,7 @@ def export(
     with tempfile.TemporaryDirectory(prefix=".headway-export-", dir=path.parent) as folder:
         file = Path(folder) / path.name
         _save(program, file, _extra(example_inputs, dynamic_shapes, given, recorded), given)
+        say("inspecting, preparing and loading the file, as a pod does")
         with proof.opened(file) as pod:
             notes += sizes.narrowed(declared, pod.program)
             fitting = [s for s in recorded if parity.refused(pod.program, pod.layout, s) is None]
@@ -127,6 +131,7 @@ def export(
             first = recorded[0] if recorded else answered(example_inputs)
             more = [answered(dict(zip(names, inputs, strict=True))) for inputs in _batches(pod, first.inputs)]
             runs = [first, *recorded[1:], *more]
+            say(f"comparing {len(runs)} runs with the module's own")
             largest = proof.check(pod, runs, given.tolerance())
             if pod.layout.reason is not None:
                 notes.append(f"pods run one request at a time: {pod.layout.reason}")

@@ -23,8 +23,9 @@ from headway_runtime.generation.settings import Settings
 from headway_runtime.generation.values import Generate, Stream
 from headway_runtime.kernels import library
 from headway_runtime.logs import log
+from headway_runtime.prepare import repack
 from headway_runtime.prepare import room as rooms
-from headway_runtime.prepare.admission import draft_of
+from headway_runtime.prepare.admission import check_draft, draft_of
 from headway_runtime.prepare.budget import ELEMENT_BYTES, Budget, Need, share_out
 from headway_runtime.prepare.decoder import BLOCK_TOKENS
 from headway_runtime.prepare.room import Room
@@ -111,7 +112,8 @@ class Opened:
 
 
 def read(config: ColdConfig, directory: Path, name: str | None) -> Files:
-    """Raises ProgramError."""
+    """Raises ProgramError, FatalError `UnknownProgram`."""
+    check_draft(config, repack.program_names(directory))
     decoder = read_decoder(directory, name)
     draft = draft_of(config)
     return Files(decoder, None if draft is None else read_decoder(directory, draft))

@@ -3,7 +3,7 @@ early as it can be known, and again by the process that serves.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ def admit(config: ColdConfig, directory: Path, program: str, *, weights: int, ro
     """
     document: dict[str, Any] = json.loads(repack.program_file(directory, program).read_bytes())
     check_policy(config, document)
+    check_draft(config, repack.program_names(directory))
     if not decoding.is_decoder(document) or config.device.kind is not DeviceKind.CPU:
         return
     asked = config.generation
@@ -78,6 +79,20 @@ def draft_of(config: ColdConfig) -> str | None:
     """The program that proposes tokens, if one does."""
     speculation = config.generation.speculation
     return speculation.program if speculation and speculation.method is SpeculationMethod.DRAFT else None
+
+
+def check_draft(config: ColdConfig, programs: Collection[str]) -> None:
+    """Is there a program to propose tokens, where one is asked for? Raises FatalError `UnknownProgram`."""
+    draft, field = draft_of(config), "spec.generation.speculation.method"
+    if draft is not None and draft not in programs:
+        raise FatalError(
+            "UnknownProgram",
+            f"{field}: Draft, and the artifact holds {', '.join(sorted(programs))}, but no program {draft!r} to "
+            "propose tokens: export it with --draft SOURCE, name the program that is meant (speculation.program), or "
+            "write method: PromptLookup, which needs none",
+            condition="ArtifactVerified",
+            field=field,
+        )
 
 
 def _check_unused(batching: ColdBatching) -> None:
