@@ -12,7 +12,8 @@ ServeError
     │                                it would come too late (OverloadedError)
     ├── ProgramFailedError       500  the program raised on this request alone; or its answer is not finite, and the
     │                                 user wants no such answer (NonFiniteError)
-    ├── NotServingError          503  loading, warming, or ending: no model has seen the request
+    ├── NotServingError          503  loading, warming, or ending: no model has seen the request; or it ended in the
+    │                                 midst of the answer (CutShortError)
     └── DeadlineExceededError    504  it did not start in time, or had not arrived in full (SlowBodyError)
 """
 
@@ -132,6 +133,25 @@ class NotServingError(RequestError):
     kind = "not_serving"
     admitted = False
     closes = True
+
+
+class CutShortError(NotServingError):
+    """The pod ended before the answer was complete: the drain took as long as it may. No failure of the model's, which
+    has seen the request.
+    """
+
+    kind = "cut_short"
+    admitted = True
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the pod ended before this answer was complete; send the request again, or give pods more time "
+            "(spec.template.drainTimeout)"
+        )
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Another pod may answer it at once."""
+        return [(b"retry-after", b"1")]
 
 
 class DeadlineExceededError(RequestError):

@@ -40,6 +40,7 @@ QUIET = 1.0
 LONGEST_QUIET = 30.0  # seconds: as long as DNS caches usually live
 SWEEP_SECONDS = 0.05
 FAREWELL = 0.5  # seconds: longer than a request needs to arrive on a connection that was just made
+LAST_WORDS = 0.5  # seconds, for those that are told that they get no answer
 COLLECT_AFTER = 20_000, 20, 100  # new objects, young and middle-aged collections
 
 
@@ -195,6 +196,9 @@ class Life:
         self._inference.should_exit = self._admin.should_exit = True
         await self._grpc.close()
         _, unfinished = await asyncio.wait(servers, timeout=2.0)
+        if unfinished:
+            self._inference.cut()
+            _, unfinished = await asyncio.wait(servers, timeout=LAST_WORDS)
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*servers, return_exceptions=True)

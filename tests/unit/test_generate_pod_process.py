@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tritonclient import grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.unit.generator_desk import prepared
-from tests.unit.pod_process import MODEL, PodProcess, pod
+from tests.unit.pod_process import MODEL, PodProcess, pod, until
 
 GENERATION = {"cacheBytes": "1Mi", "maxLength": 500}
 
@@ -176,6 +177,29 @@ def test_what_the_grace_period_does_not_suffice_for_ends_with_an_error_in_its_st
         events = stream_through_the_end(server, max_tokens=490, n=100, seed=7, logprobs=5)
         assert "error" in json.loads(events[-1]), events[-1]
         assert server.process.wait(60) == 0
+
+
+def test_a_whole_answer_that_the_grace_period_does_not_suffice_for_is_503_and_may_be_asked_again(
+    directory: Path, tmp_path: Path
+) -> None:
+    with pod(tmp_path, directory, generation={**GENERATION, "cacheBytes": "32Mi"}, drainTimeout="1s") as server:
+        server.wait_for_phase(seconds=120)
+        before = steps(server)
+        with ThreadPoolExecutor(1) as threads:
+            body = {"prompt": "Once upon a time", "temperature": 1, "max_tokens": 490, "n": 100, "logprobs": 5}
+            asked = threads.submit(complete, server, **body)
+            until(lambda: steps(server) > before, "its generation")
+            server.process.send_signal(signal.SIGTERM)
+            answer = asked.result()
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text[:500]
+        assert "x-headway-not-admitted" not in answer.headers
+        assert "before this answer was complete" in answer.json()["error"]["message"]
+        assert server.process.wait(60) == 0
+
+
+def steps(server: PodProcess) -> float:
+    found = server.admin("/metrics").text.partition("\nheadway_run_seconds_count ")[2]
+    return float(found.split()[0])
 
 
 def stream_through_the_end(server: PodProcess, **body: Any) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from headway_runtime.batching.tickets import Priority
 from headway_runtime.errors import (
+    CutShortError,
     DeadlineExceededError,
     InvalidRequestError,
     NonFiniteError,
@@ -243,7 +244,9 @@ def test_stop_ends_every_stream_and_who_waits_to_drain_can_see_when_all_have_end
         assert house.engine.unfinished == 2
         house.engine.stop()
         house.thread.join(PATIENCE)
-        assert isinstance(client.ended[0], ProgramFailedError)
+        cut = client.ended[0]
+        assert isinstance(cut, CutShortError)
+        assert (cut.status, cut.admitted, cut.headers()) == (503, True, [(b"retry-after", b"1")])
         assert isinstance(waiting.ended[0], NotServingError)
         with pytest.raises(NotServingError, match="send the request again"):
             house.submit(ask((1, 2), 3))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import httpx
 import pytest
 import torch
@@ -24,9 +27,10 @@ from headway_runtime.origin import Origin
 from headway_runtime.pod import Model, Pod
 from headway_runtime.ports import listen
 from headway_runtime.program import Program, load_program
+from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
 from headway_runtime.serving.intake import Intake
 
-from tests.unit.pod_process import question
+from tests.unit.pod_process import question, until
 from tests.unit.small_models import Encoder, export, prepare
 
 LINGER = 0.3
@@ -89,9 +93,10 @@ async def test_when_the_engine_thread_dies_every_request_is_answered_and_the_pod
 
 @dataclass
 class Running:
-    """A pod that lives in the test's process: its base URL, and the task that ends with it."""
+    """A pod that lives in the test's process: its base URL, its gRPC port, and the task that ends with it."""
 
     url: str
+    grpc_port: int
     end: "asyncio.Task[Termination | None]"
 
     async def ask(self, http: httpx.AsyncClient) -> httpx.Response:
@@ -105,8 +110,8 @@ async def running(pod: Pod, program: Program, folder: Path, monkeypatch: pytest.
     monkeypatch.setattr(life, "FAREWELL", 0.0)
     monkeypatch.setattr(life, "load", lambda pod, folder, to, hand: model(program, partial(to, pod.served)))
     (folder / "knobs.json").write_text('{"maxWait": "0ms"}')
-    inference, admin = listen("127.0.0.1", 0), listen("127.0.0.1", 0)
-    options = life.Options(folder, folder / "knobs.json", inference, admin)
+    inference, admin, third = (listen("127.0.0.1", 0) for _ in range(3))
+    options = life.Options(folder, folder / "knobs.json", inference, admin, third)
     url = f"http://127.0.0.1:{inference.getsockname()[1]}"
     end = asyncio.create_task(life.Life(pod, options).run())
     try:
@@ -115,7 +120,7 @@ async def running(pod: Pod, program: Program, folder: Path, monkeypatch: pytest.
                 if pod.ready:
                     break
                 await asyncio.sleep(0.01)
-            yield Running(url, end)
+            yield Running(url, third.getsockname()[1], end)
             if not end.done():
                 terminate()
                 terminate()
@@ -171,6 +176,49 @@ async def test_a_second_sigterm_ends_the_drain_at_once(
         terminate()
         await alive.end
         assert time.monotonic() - began < 2
+
+
+async def test_who_still_waits_when_the_drain_has_taken_its_time_is_told_to_come_again(
+    pod: Pod, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, leave = threading.Event(), threading.Event()
+
+    def hang(inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        begun.set()
+        leave.wait(60)
+        raise RuntimeError("too late")
+
+    monkeypatch.setattr(program, "run", hang)
+    try:
+        async with running(pod, program, tmp_path, monkeypatch) as alive, httpx.AsyncClient(timeout=30) as http:
+            in_run = asyncio.create_task(alive.ask(http))
+            assert await asyncio.to_thread(begun.wait, 20)
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{alive.grpc_port}") as channel:
+                call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(infer_request())
+                in_line = asyncio.ensure_future(call)
+                await asyncio.to_thread(until, lambda: pod.in_flight == 2)
+                terminate()
+                terminate()
+                with pytest.raises(grpc.aio.AioRpcError, match="before this answer was complete") as cut:
+                    await in_line
+            assert cut.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert dict(cut.value.trailing_metadata() or ())["retry-after"] == "1"
+            answer = await in_run
+            assert (answer.status_code, answer.headers["connection"]) == (503, "close")
+            assert answer.headers["retry-after"] == "1"
+            assert "x-headway-not-admitted" not in answer.headers, "the model has seen it"
+            assert "spec.template.drainTimeout" in answer.json()["error"]
+            assert await alive.end is None
+        assert pod.failures == 0, "it is not the model that failed"
+    finally:
+        leave.set()
+
+
+def infer_request() -> bytes:
+    found = pb.ModelInferRequest(model_name="encoder")
+    for name in ("ids", "mask"):
+        found.inputs.add(name=name, datatype="INT64", shape=[1, 3]).contents.int64_contents.extend([1, 2, 3])
+    return bytes(found.SerializeToString())
 
 
 def test_the_longest_pause_is_that_of_the_last_minute_and_lasts_until_now(pod: Pod) -> None:

@@ -15,7 +15,7 @@ import torch
 from headway_api.podconfig import GenerationReport
 from tokenizers import Tokenizer
 
-from headway_runtime.errors import NotServingError, ProgramFailedError, RequestError
+from headway_runtime.errors import CutShortError, NotServingError, ProgramFailedError, RequestError
 from headway_runtime.generation import refusals
 from headway_runtime.generation.delivery import Deliver, Delivery
 from headway_runtime.generation.drafting import DraftProgram, Lookup, Proposer
@@ -204,11 +204,11 @@ class Engine:
 
     def _close(self) -> None:
         with self._changed:
-            self._stopping = True
+            asked, self._stopping = self._stopping, True
             left = [request for request in self._scheduler.requests.values() if not request.ended]
             for request in left:
                 self._scheduler.drop(request)
-        ends = _ends((request, _ending(request)) for request in left)
+        ends = _ends((request, _ending(request, asked=asked)) for request in left)
         if ends:
             self._deliver(ends, None)
 
@@ -217,7 +217,8 @@ def _ends(errors: Iterable[tuple[Request, RequestError]]) -> list[Delivery]:
     return [Delivery(request.stream, ended=True, outcome=error) for request, error in errors]
 
 
-def _ending(request: Request) -> RequestError:
+def _ending(request: Request, *, asked: bool) -> RequestError:
+    """Why a request ends with the engine, which was `asked` to end, or has failed."""
     if request.begun:
-        return ProgramFailedError("the pod ended before this answer was complete")
+        return CutShortError() if asked else ProgramFailedError("the pod ended before this answer was complete")
     return NotServingError("the pod is ending; send the request again")

@@ -37,6 +37,7 @@ from h2.exceptions import H2Error, ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
+from headway_runtime.errors import CutShortError
 from headway_runtime.logs import log_seldom
 from headway_runtime.protocols.grpc import bounds
 from headway_runtime.protocols.grpc.exchange import Exchange, Header, T
@@ -195,7 +196,9 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def close(self) -> None:
-        """End it once what is written is sent."""
+        """End it once what is written is sent; calls that are not answered end with an error."""
+        for exchange in list(self.calls.values()):
+            self._host.refuse(exchange, CutShortError())
         self._last_words()
         if not self._transport.is_closing():
             self._flush()

@@ -296,6 +296,11 @@ class Connection(HttpToolsProtocol):
         self.transport.write(part)
         return self.transport.get_write_buffer_size()
 
+    def cut(self) -> None:
+        """The pod ends now: tell whoever waits for an answer."""
+        if isinstance(self._active, Turn):
+            self._active.cut()
+
     def drop(self) -> None:
         """Close: nobody is there."""
         self._deaf = True

@@ -44,6 +44,8 @@ class Inference(Posted):
 
     def done(self, result: Reply | RequestError | None) -> None:
         """What became of it; once, on the event loop."""
+        if self.response_complete:  # the pod ends, and has not waited for it
+            return
         if self.disconnected or result is None:
             self.end(None, "client_gone")
             self._wire.drop()

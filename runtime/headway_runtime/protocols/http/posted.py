@@ -9,7 +9,14 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from headway_runtime.errors import MalformedError, RequestError, SlowBodyError, TooLargeError
+from headway_runtime.errors import (
+    CutShortError,
+    MalformedError,
+    NotServingError,
+    RequestError,
+    SlowBodyError,
+    TooLargeError,
+)
 from headway_runtime.knobs import BODY_FIELD as LIMIT_FIELD
 from headway_runtime.logs import log
 from headway_runtime.protocols.http.answers import headers_of
@@ -129,6 +136,15 @@ class Posted(Turn):
         self.keep_alive = False
         if not self.response_complete:
             self._refuse(MalformedError("the body is not framed as its head says (HTTP/1.1, RFC 9112)"))
+
+    def cut(self) -> None:
+        """The pod ends now."""
+        if not self.response_complete:
+            self.give_up(CutShortError() if self._called else NotServingError("the pod is ending; send it again"))
+
+    def give_up(self, error: RequestError) -> None:
+        """End it with an error, however far it is."""
+        self.fail(error)
 
     def lost(self) -> None:
         """The connection is gone; what the model has is dropped by way of `gone`."""

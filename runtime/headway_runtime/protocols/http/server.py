@@ -19,6 +19,12 @@ class Server(uvicorn.Server):
         """No signals."""
         yield
 
+    def cut(self) -> None:
+        """The pod ends now: what is being answered is answered with an error."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Connection):
+                connection.cut()
+
 
 def serve(app: Any, front: Front | None = None) -> Server:
     """A server for an ASGI application, and for the hot routes of a front."""

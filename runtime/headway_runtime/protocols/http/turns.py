@@ -80,6 +80,9 @@ class Turn:
         """The stream is not HTTP, in this request's body."""
         self.keep_alive = False
 
+    def cut(self) -> None:
+        """The pod ends now: answer it, if it is not answered."""
+
     def half_closed(self) -> None:
         """The client has sent its last byte: it reads on, or has left."""
 

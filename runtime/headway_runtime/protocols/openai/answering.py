@@ -98,6 +98,10 @@ class Answering(Posted):
             self._send(self._writer, PING)
         self._tick_in(LOOK_SECONDS)
 
+    def give_up(self, error: RequestError) -> None:
+        """Where the answer has begun, an event says so."""
+        self._abandon(error)
+
     def lost(self) -> None:
         """The connection is gone."""
         super().lost()
