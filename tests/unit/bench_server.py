@@ -71,12 +71,12 @@ def bench_server(answers: Answer) -> Iterator[BenchServer]:
     tasks: list[asyncio.Task[None]] = []
     thread = threading.Thread(target=run)
     thread.start()
-    assert ready.wait(5)
+    assert ready.wait(60)
     try:
         yield found
     finally:
         loop.call_soon_threadsafe(tasks[0].cancel)
-        thread.join(5)
+        thread.join(60)
         writers.clear()
         tasks.clear()
         with warnings.catch_warnings():  # a client that came as the loop ended: its connection goes now, without a word

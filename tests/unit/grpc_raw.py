@@ -22,7 +22,7 @@ class RawClient:
     """One connection. What the server says is kept in `events`; `closed` once it has ended the connection."""
 
     def __init__(self, port: int, *, greet: bool = True) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.http = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self.events: list[Any] = []
         self.closed = False
@@ -82,7 +82,7 @@ class RawClient:
                 self.http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         self.flush()
 
-    def read_until(self, done: Any, seconds: float = 10.0) -> None:
+    def read_until(self, done: Any, seconds: float = 60.0) -> None:
         """Read until `done()`; fails after that time."""
         end = time.monotonic() + seconds
         while not done():
@@ -112,7 +112,7 @@ class RawClient:
         """Events of a kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
-    def ended(self, seconds: float = 10.0) -> bool:
+    def ended(self, seconds: float = 60.0) -> bool:
         """Whether the server ends the connection."""
         end = time.monotonic() + seconds
         while not self.closed and time.monotonic() < end:

@@ -2,20 +2,22 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from headway_api.podconfig import knobs_hash
 
+T = TypeVar("T")
 MODEL, REVISION = "encoder", "0a1b2c3d"
 
 
@@ -48,7 +50,7 @@ class PodProcess:
     def admin(self, path: str) -> httpx.Response:
         return self.client.get(f"http://127.0.0.1:{self.admin_port}{path}")
 
-    def wait_for_phase(self, phase: str = "Ready", seconds: float = 60) -> None:
+    def wait_for_phase(self, phase: str = "Ready", seconds: float = 120) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             assert self.process.poll() is None, (self.folder / "log").read_text()
@@ -74,7 +76,7 @@ class PodProcess:
         if now.get("hash") == knobs_hash(json.dumps(knobs)) and "error" not in now:
             return dict(now)
         wanted = self.set_knobs(knobs)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while time.monotonic() < end:
             found: dict[str, Any] = self.report()["knobs"]
             if found.get("hash") == wanted:
@@ -100,9 +102,20 @@ def mount(folder: Path, text: str) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody has, below those that the kernel gives to whoever connects: it stays free until it is used."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(12_000, 28_000)))
+            return int(probe.getsockname()[1])
+
+
+def until(found: Callable[[], T], what: str = "it", seconds: float = 60) -> T:
+    """Wait for something that is true, and return it. Fails after a time that no machine needs."""
+    end = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < end, f"{what} did not come about in {seconds} s"
+        time.sleep(0.005)
+    return value
 
 
 def command(
@@ -139,7 +152,7 @@ def pod(folder: Path, model: Path, /, **config: Any) -> Iterator[PodProcess]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command(folder, model, config, port, admin_port, grpc_port), stderr=log)
     try:
-        with httpx.Client(timeout=10) as client:
+        with httpx.Client(timeout=60) as client:
             yield PodProcess(process, folder, port, admin_port, client, grpc_port)
     finally:
         if process.poll() is None:

@@ -23,7 +23,7 @@ from hyperframe.frame import (
 )
 
 from tests.unit.grpc_raw import RawClient, framed
-from tests.unit.pod_process import MODEL, PodProcess, pod
+from tests.unit.pod_process import MODEL, PodProcess, pod, until
 from tests.unit.small_models import Encoder, export, prepare
 
 READY = "/inference.GRPCInferenceService/ServerReady"
@@ -45,10 +45,9 @@ def client(encoder: PodProcess) -> Iterator[RawClient]:
         yield found
     with RawClient(encoder.grpc_port) as other:  # whatever was done before: the pod serves
         assert other.status(other.call(request())) == (0, "")
-    end = time.monotonic() + 5
-    while "headway_requests_in_flight 0.0" not in encoder.admin("/metrics").text:
-        assert time.monotonic() < end, "a call was not accounted for"
-        time.sleep(0.05)
+    until(
+        lambda: "headway_requests_in_flight 0.0" in encoder.admin("/metrics").text, "that every call is accounted for"
+    )
 
 
 def request(rows: int = 1, length: int = 3) -> bytes:
@@ -150,7 +149,7 @@ def test_a_frame_beyond_the_allowed_size_is_cut_off_long_before_its_end(client: 
 def test_who_speaks_another_language_is_cut_off(encoder: PodProcess, greeting: bytes) -> None:
     with RawClient(encoder.grpc_port, greet=False) as client:
         client.send(greeting)
-        client.socket.settimeout(5)
+        client.socket.settimeout(60)
         while client.socket.recv(4096):
             pass
 
@@ -206,17 +205,20 @@ def _fill(client: RawClient, stream: int, size: int) -> None:
 
 
 def test_a_message_that_arrives_too_slowly_misses_its_deadline(client: RawClient) -> None:
+    began = time.monotonic()
     stream = client.headers(grpc_timeout="300m")
     client.http.send_data(stream, framed(request())[:10])
     client.flush()
-    began = time.monotonic()
     status, message = client.status(stream)
     assert status == 4
     assert "before the message had arrived" in message
-    assert 0.2 < time.monotonic() - began < 3
+    assert 0.25 < time.monotonic() - began < 30, "not that of every message, which is a minute"
 
 
-def test_a_stream_whose_answers_nobody_reads_is_ended(client: RawClient) -> None:
+def test_a_stream_whose_answers_nobody_reads_is_ended(encoder: PodProcess, client: RawClient) -> None:
+    encoder.apply_knobs(
+        {"maxWait": "0ms", "queue": {"capacity": 100_000, "timeout": "30s"}}
+    )  # so that all are answered
     client.http.update_settings({SettingsFrame.INITIAL_WINDOW_SIZE: 0})  # type: ignore[dict-item]
     client.flush()
     stream = client.headers(STREAM)
@@ -225,14 +227,13 @@ def test_a_stream_whose_answers_nobody_reads_is_ended(client: RawClient) -> None
     each = 8 * 128 * 8 * 4
     for _ in range(3 * bounds.MAX_UNSENT // each):
         _send_all(client, stream, message)
-        time.sleep(0.005)  # so that the waiting line is never full
     client.read_until(
         lambda: (
             any(e.stream_id == stream for e in client.heard(h2.events.TrailersReceived))
             or bool(client.heard(h2.events.StreamReset))
-        ),
-        20,
+        )
     )
+    encoder.apply_knobs({"maxWait": "0ms"})
 
 
 def _send_all(client: RawClient, stream: int, message: bytes) -> None:

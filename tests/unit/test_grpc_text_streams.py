@@ -14,8 +14,7 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from tests.unit.generator_desk import prepared
-from tests.unit.pod_process import MODEL, PodProcess, pod
-from tests.unit.text_server import until
+from tests.unit.pod_process import MODEL, PodProcess, pod, until
 
 PROMPT = "The quick brown fox"
 GREEDY = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": True}

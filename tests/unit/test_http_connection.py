@@ -1,7 +1,6 @@
 """One connection of the inference port: keep-alive, pipelining, halves, expectations, other versions and methods."""
 
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +8,7 @@ from headway_runtime.program import Program, load_program
 from headway_runtime.protocols.http.connection import Connection
 
 from tests.unit.http_server import INFER, HttpServer, Stream, http_server, post
-from tests.unit.pod_process import question
+from tests.unit.pod_process import question, until
 from tests.unit.small_models import Encoder, export, prepare
 
 
@@ -116,12 +115,11 @@ def test_a_half_closed_client_gets_its_answers_and_then_the_end(server: HttpServ
 
 
 def test_a_client_that_is_gone_costs_no_run_though_it_looks_half_closed(server: HttpServer) -> None:
-    server.knobs(maxWait="400ms")
+    server.knobs(maxWait="20s", queue={"timeout": "30s"})  # longer than it takes to see that nobody is there
     before = len(server.runs)
     for _ in range(3):
         server.ask(post()).socket.close()
-    server.quiet(2)
-    time.sleep(0.5)
+    server.quiet()
     assert len(server.runs) == before
     assert server.pod.metrics.registry.get_sample_value("headway_rejections_total", {"reason": "client_gone"}) == 3
 
@@ -137,8 +135,10 @@ def test_who_sees_that_a_client_is_half_closed_can_ask_whether_it_has_hung_up(
             known.append(not connection.hung_up())  # as an engine thread does, at any moment
 
     monkeypatch.setattr(Connection, "__setattr__", watched, raising=False)
-    server.knobs(maxWait="500ms")  # so that the end of the stream is seen while the request waits
+    server.knobs(maxWait="20s")  # so that the end of the stream is seen while the request waits
     with server.ask(post(), half_close=True) as stream:
+        until(lambda: known, "the end of the stream")
+        server.knobs()
         assert stream.answer().status == 200
     assert known == [True]
 

@@ -27,7 +27,7 @@ def server(program: Program) -> Iterator[HttpServer]:
     with http_server(program, batch=[1, 8], sequence=[8], tables={"ids": WORDS}) as started:
         started.knobs(requestBytes="2Ki", queue={"timeout": "200ms"})
         yield started
-        started.quiet(10)
+        started.quiet()
 
 
 BODY = json.dumps(question([[1, 2]])).encode()

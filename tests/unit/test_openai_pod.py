@@ -12,8 +12,7 @@ from openai.types.chat import ChatCompletionChunk
 from pydantic import BaseModel
 
 from tests.unit.generator_desk import prepared
-from tests.unit.pod_process import MODEL, REVISION, PodProcess, pod
-from tests.unit.text_server import until
+from tests.unit.pod_process import MODEL, REVISION, PodProcess, pod, until
 
 PROMPT = "The quick brown fox"
 TOOLS: list[Any] = [

@@ -3,6 +3,7 @@
 import gzip
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,9 @@ from headway_runtime.program import load_program
 from headway_runtime.protocols.openai import answering, prompts
 
 from tests.unit.http_server import Stream, http_server, post
-from tests.unit.pod_process import MODEL, REVISION
+from tests.unit.pod_process import MODEL, REVISION, until
 from tests.unit.small_models import Encoder, export, prepare
-from tests.unit.text_server import Asked, TextServer, end, say, saying, text_server, until
+from tests.unit.text_server import Asked, TextServer, end, say, saying, text_server
 
 PATH = "/v1/completions"
 CHAT = "/v1/chat/completions"
@@ -136,10 +137,8 @@ def test_a_client_that_leaves_frees_its_sequence_at_once(server: TextServer, str
         Events(stream).chunk()
     if reset:
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    left = time.monotonic()
     stream.socket.close()
-    until(lambda: asked.cancelled)
-    assert time.monotonic() - left < 2
+    until(lambda: asked.cancelled, seconds=10)  # "at once": nothing else ends it
     server.quiet()
 
 
@@ -157,14 +156,14 @@ def test_pings_come_only_in_silence_and_clients_pass_over_them(
 
 
 def test_a_whole_answer_that_takes_long_keeps_nobody_busy(server: TextServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = []
+    ticks: list[float] = []
     tick = answering.Answering._tick
     monkeypatch.setattr(answering, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(answering.Answering, "_tick", lambda self: (ticks.append(1), tick(self))[1])
+    monkeypatch.setattr(answering.Answering, "_tick", lambda self: (ticks.append(time.monotonic()), tick(self))[1])
     stream = begin(server, stream=False)
     asked = server.wait()
-    time.sleep(0.5)
-    assert 2 <= len(ticks) <= 12
+    until(lambda: ticks and ticks[-1] > ticks[0] + 0.4)
+    assert len(ticks) < 100, "one after the other"
     finish(server, asked, "late")
     assert stream.answer().status == 200
     stream.socket.close()
@@ -214,6 +213,7 @@ def test_a_reader_that_is_too_slow_loses_its_stream_and_nobody_else_does(
     server.on_loop(lambda: say(second, "on"))
     finish(server, second, " and on")
     assert texts(Events(quick).all()) == "on and on"
+    slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
     events = Events(slow).all()  # what it has not read yet is still there, and why there is no more
     assert events.count(text.encode()) == made
     assert b'"error":{"message":"65536 bytes of the answer wait to be read' in events
@@ -385,16 +385,21 @@ def test_prompts_that_wait_for_a_thread_are_bounded(server: TextServer, monkeypa
 
 
 def test_a_prompt_whose_reading_takes_too_long_is_told_so(server: TextServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave, left = threading.Event(), threading.Event()
+
     def forever(*_: Any, **__: Any) -> Any:
-        time.sleep(0.5)
+        leave.wait(60)
+        left.set()
         return ()
 
     monkeypatch.setattr(prompts, "_encoded", forever)
-    began = time.monotonic()
     answer = server.client.post(server.url + PATH, json=body(prompt="text"), headers={"x-headway-timeout": "100ms"})
     assert (answer.status_code, answer.json()["error"]["type"]) == (504, "server_error")
-    assert time.monotonic() - began < 0.45
-    time.sleep(0.6)  # the thread ends, and nothing comes of it
+    assert not left.is_set()
+    leave.set()
+    assert left.wait(60)
+    for _ in range(3):  # what the thread has found reaches the loop, and nothing comes of it
+        server.on_loop(lambda: None)
     assert server.engine.asked == []
 
 

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from tokenizers import Tokenizer
 
 from tests.decoders import tiny_tokenizer
 from tests.unit.http_server import HttpServer
+from tests.unit.pod_process import until
 from tests.unit.serving_desk import COLD
 
 MAX_LENGTH = 256
@@ -120,9 +120,14 @@ class ScriptedEngine:
         return 0.0
 
 
+@cache
+def _ids(text: str) -> tuple[int, ...]:
+    return tuple(tokenizer().encode(text, add_special_tokens=False).ids)
+
+
 def say(asked: Asked, text: str, *, index: int = 0, finish: FinishReason | None = None, told: bool = False) -> None:
     """One piece. `told`: with the logarithms of its tokens, each -0.5, the likeliest itself and the end."""
-    ids = tuple(tokenizer().encode(text, add_special_tokens=False).ids)
+    ids = _ids(text)
     logprobs = tuple(TokenLogprob(each, -0.5, ((each, -0.5), (1, float("-inf")))) for each in ids) if told else ()
     asked.made += len(ids)
     asked.stream.pieces((Piece(index, text, ids, logprobs, finish),))
@@ -164,19 +169,9 @@ class TextServer(HttpServer):
 
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
 
-    def wait(self, number: int = 1, seconds: float = 10.0) -> Asked:
+    def wait(self, number: int = 1) -> Asked:
         """The request number `number`, counted from 1, once the engine has it."""
-        return cast("Asked", until(lambda: self.engine.asked[number - 1 : number], seconds)[0])
-
-
-def until(found: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """Wait until something is true."""
-    end_ = time.monotonic() + seconds
-    while time.monotonic() < end_:
-        if value := found():
-            return value
-        time.sleep(0.005)
-    raise AssertionError(f"not in {seconds} s")
+        return until(lambda: self.engine.asked[number - 1 : number], f"request {number}")[0]
 
 
 @contextmanager
@@ -196,7 +191,7 @@ def text_server(known: Facts | None = None) -> Iterator[TextServer]:
         front = Front(pod)
         server = serve(documents(front), front)
         port, loop = listener.getsockname()[1], asyncio.get_running_loop()
-        made.append(TextServer(pod, front, server, loop, port, httpx.Client(timeout=20), engine=engine))
+        made.append(TextServer(pod, front, server, loop, port, httpx.Client(timeout=60), engine=engine))
         started.set()
         await server.serve([listener])
 
@@ -206,7 +201,7 @@ def text_server(known: Facts | None = None) -> Iterator[TextServer]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert started.wait(20)
+    assert started.wait(60)
     served = made[0]
     try:
         yield served
@@ -215,7 +210,7 @@ def text_server(known: Facts | None = None) -> Iterator[TextServer]:
         served.server.should_exit = True
         with contextlib.suppress(RuntimeError):
             served.loop.call_soon_threadsafe(_close_all, served)
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive(), "the server ends"
 
 
