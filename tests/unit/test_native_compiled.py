@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from headway_api.types import Precision
 from headway_runtime.cli import app
 from headway_runtime.native import package, processor
 from headway_runtime.prepare import run
@@ -418,3 +419,9 @@ def test_a_prepared_package_is_not_used_again_once_nobody_is_trusted(copy: Path,
     with pytest.raises(Refusal, match=r"native\.unsigned"):
         prepare(copy, output, Trust())
     assert not package.manifest_file(output).parent.exists()
+
+
+def test_native_code_keeps_its_weights_as_they_were_compiled(directory: Path) -> None:
+    with pytest.raises(ProgramError, match="native code") as error:
+        load_program(directory, dimension_names={}, precision=Precision.INT8)
+    assert (error.value.reason, error.value.field) == ("PrecisionRefused", "spec.precision")
