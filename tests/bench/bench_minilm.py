@@ -1,16 +1,18 @@
 """MiniLM with sentences of 8 to 128 tokens (mean 30): how long users wait, and what a request costs. By hand:
 
-    python tests/bench/bench_minilm.py [--figure latency|cost] [--rounds 5] [--seconds 5]
+    python tests/bench/bench_minilm.py [--figure latency|cost] [--precision Exported BFloat16 Int8] [--rounds 5]
 
 *latency*: at a third of saturation against calling the program directly with the same inputs; at 80 per cent; and past
 saturation, where the excess must be refused at once and the rest answered as if it were not there. *cost*: requests per
 second of processor time against an offline run that has all requests beforehand and sorts them by length.
 
 The pod has one processor, the client another (where there are two); the direct calls and the offline run have the pod's
-processor, while the pod has nothing to do. Rounds alternate; medians are told.
+processor, while the pod has nothing to do. Rounds alternate; medians are told. Of several precisions each has a pod,
+with direct calls and offline runs of the same precision.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -23,6 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that it runs as a file
 
 import torch
+from headway_api.types import Precision
 from headway_runtime.bench.connection import Address
 from headway_runtime.bench.inputs import Request
 from headway_runtime.bench.load import closed_loop, open_loop
@@ -31,7 +34,7 @@ from headway_runtime.bench.statistics import percentile, summarise
 from headway_runtime.program import Program
 
 from tests.bench.figures import cpu_seconds, machine, over_rounds, told, verdict
-from tests.bench.minilm import minilm_pod, program, sentences, split_processors, tensors, wire
+from tests.bench.minilm import minilm_pod, prepared, program, sentences, split_processors, tensors, wire
 from tests.unit.pod_process import PodProcess
 
 CONNECTIONS = 32
@@ -138,6 +141,7 @@ def main() -> None:
     parser.add_argument("--figure", choices=["latency", "cost"], nargs="+", default=["latency", "cost"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--precision", type=Precision, nargs="+", choices=list(Precision), default=[Precision.EXPORTED])
     parser.add_argument("--capacity", type=int, default=32, help="rows that may wait")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -146,18 +150,28 @@ def main() -> None:
     requests = sentences(256)
     knobs = {"maxWait": "0ms", "queue": {"capacity": options.capacity, "timeout": "20s"}}
     results: dict[str, Any] = {"machine": machine(), "rounds": options.rounds, "knobs": knobs}
-    with tempfile.TemporaryDirectory() as name, minilm_pod(Path(name), pod_on, knobs) as server:
-        run = program(Path(name))
-        with torch.inference_mode():
-            for figure in options.figure:
-                measure = latency_round if figure == "latency" else cost_round
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as pods, torch.inference_mode():
+        model = prepared(Path(name))
+        served: dict[str, tuple[PodProcess, Program]] = {}
+        for precision in options.precision:
+            (folder := Path(name) / precision).mkdir()
+            server = pods.enter_context(minilm_pod(folder, pod_on, knobs, model=model, precision=precision))
+            served[precision.value] = server, program(model, precision)
+        for figure in options.figure:
+            measure = latency_round if figure == "latency" else cost_round
+            for server, run in served.values():
                 measure(server, run, requests, pod_on, 1)  # nothing is cold afterwards
-                rounds = [measure(server, run, requests, pod_on, options.seconds) for _ in range(options.rounds)]
-                results[figure] = over_rounds(rounds)
+            rounds: dict[str, list[dict[str, float]]] = {each: [] for each in served}
+            for _ in range(options.rounds):
+                for each, (server, run) in served.items():
+                    rounds[each].append(measure(server, run, requests, pod_on, options.seconds))
+            results[figure] = {each: over_rounds(found) for each, found in rounds.items()}
     results["load_after"] = os.getloadavg()[0]
     print(json.dumps(results))
     for figure in options.figure:
-        (_show_latency if figure == "latency" else _show_cost)(results[figure])
+        for each, found in results[figure].items():
+            print(f"\n{each}")
+            (_show_latency if figure == "latency" else _show_cost)(found)
 
 
 def _show_latency(found: dict[str, dict[str, float]]) -> None:

@@ -3,8 +3,9 @@ tests/bench/bench_peers_minilm.py`.
 
 128 questions as token ids and mask in JSON, about 30 tokens on average and up to 128. Closed loop with 32 connections;
 then open loop, at shares of what the best peer reached in the closed one. Every peer runs the same exported program on
-one compute thread and pads a batch to its longest sentence, at the batch size that `--tune` found best for it. Rounds
-alternate.
+one compute thread and pads a batch to its longest sentence, at the batch size that `--tune` found best for it. Headway
+has two more rows, with weights of a lower precision, which no peer offers: they answer within that precision's limits.
+Rounds alternate.
 """
 
 import argparse
@@ -27,7 +28,8 @@ MOST_CONNECTIONS = 256
 def best_peer_rate(contenders: Sequence[Contender]) -> float:
     """Requests a second of the best peer in the closed loop; Headway's own where it stands alone."""
     rates = {c.result.peer.name: c.result.figure("per_second").median for c in contenders if not c.result.reason}
-    return max((rate for name, rate in rates.items() if name != "headway"), default=rates.get("headway", 0.0))
+    others = [rate for name, rate in rates.items() if not name.startswith("headway")]
+    return max(others, default=max(rates.values(), default=0.0))
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from headway_api.types import Precision
 from headway_runtime.bench.connection import Address
 from headway_runtime.bench.encode import http_requests
 from headway_runtime.bench.inputs import Request
@@ -59,20 +60,36 @@ def tensors(requests: Sequence[Request]) -> list[torch.Tensor]:
     return [torch.from_numpy(ids), torch.from_numpy(mask)]
 
 
-def program(folder: Path) -> Program:
-    """The prepared program, in this process."""
-    return load_program(folder / "model", dimension_names={}, device="cpu", program=None)
+def program(model: Path, precision: Precision = Precision.EXPORTED) -> Program:
+    """A prepared program, in this process."""
+    return load_program(model, dimension_names={}, device="cpu", program=None, precision=precision)
+
+
+def prepared(folder: Path) -> Path:
+    """MiniLM in `folder`/model, prepared unless it is there."""
+    model = folder / "model"
+    return model if model.exists() else prepare(exported(1, print), model)
 
 
 @contextmanager
-def minilm_pod(folder: Path, processors: set[int], knobs: dict[str, Any], **batching: Any) -> Iterator[PodProcess]:
-    """A pod of MiniLM in `folder`, on these processors and no others, ready. The prepared program is beside it."""
-    if not (folder / "model").exists():
-        prepare(exported(1, print), folder / "model")
+def minilm_pod(
+    folder: Path,
+    processors: set[int],
+    knobs: dict[str, Any],
+    *,
+    model: Path | None = None,
+    precision: Precision = Precision.EXPORTED,
+    **batching: Any,
+) -> Iterator[PodProcess]:
+    """A pod of MiniLM in `folder`, on these processors and no others, ready. `model`: the prepared program; None: it
+    is beside it.
+    """
+    model = model or prepared(folder)
     mine = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors)  # a child inherits it, and counts its processors by it
     try:
-        with pod(folder, folder / "model", batching={"shapeBuckets": BUCKETS, **batching}) as server:
+        cold = {"batching": {"shapeBuckets": BUCKETS, **batching}, "precision": precision.value}
+        with pod(folder, model, **cold) as server:
             os.sched_setaffinity(0, mine)
             server.wait_for_phase(seconds=300)
             server.apply_knobs(knobs)

@@ -149,6 +149,8 @@ MINILM: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
         Peer("headway", "Headway, JSON", oip(_OIP, "INT64"), _grid(0, 2, 5)),
+        Peer("headway-bfloat16", "Headway, BFloat16", oip(_OIP, "INT64"), _grid(0, 2, 5, precision="BFloat16")),
+        Peer("headway-int8", "Headway, Int8", oip(_OIP, "INT64"), _grid(0, 2, 5, precision="Int8")),
         replace(MLP["mosec"], form=plain("/inference", "embedding"), settings=_SENTENCES),
         replace(MLP["litserve"], form=plain("/predict", "embedding"), settings=_SENTENCES),
         replace(MLP["asgi"], form=plain("/", "embedding"), settings=_SENTENCES),

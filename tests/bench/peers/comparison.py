@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from headway_api.types import Precision
+
 from tests.bench.peers import install
 from tests.bench.peers.client import Exchange, RefusedError, WrongAnswerError
 from tests.bench.peers.results import Result, of_round, settings_text
@@ -96,7 +98,7 @@ def take_turns(
 
 @contextmanager
 def _up(result: Result, workload: Workload) -> Iterator[Contender]:
-    exchanges = workload.exchanges(result.peer.form)
+    exchanges = workload.exchanges(result.peer.form, Precision(result.settings.get("precision", Precision.EXPORTED)))
     with (
         tempfile.TemporaryDirectory(prefix="peer-", ignore_cleanup_errors=True) as folder,
         started(result.peer, result.settings, workload, Path(folder), exchanges[0]) as server,

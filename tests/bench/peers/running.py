@@ -84,7 +84,8 @@ def _pod(settings: Settings, workload: Workload, folder: Path, port: int) -> lis
     knobs: dict[str, object] = {"maxBatch": settings["max_batch"], "maxWait": f"{round(settings['max_wait'] * 1e6)}us"}
     knobs["queue"] = {"timeout": "30s"}  # no peer refuses what has waited for long
     pod_process.mount(folder / "knobs", json.dumps(knobs))
-    return pod_process.command(folder, workload.prepared, {"batching": workload.batching}, port, port + 1)
+    cold = {"batching": workload.batching, "precision": settings.get("precision", "Exported")}
+    return pod_process.command(folder, workload.prepared, cold, port, port + 1)
 
 
 @contextmanager

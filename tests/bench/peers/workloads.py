@@ -5,9 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from headway_api.types import Precision
+from headway_runtime.precision import MOST_ERROR
 from torch.export import Dim
 
 from tests.bench.models import Mlp
@@ -30,18 +34,27 @@ class Workload:
     questions: Sequence[Question]
     answers: Sequence[Sequence[float]]
 
-    def exchanges(self, form: Form) -> list[Exchange]:
+    def exchanges(self, form: Form, precision: Precision = Precision.EXPORTED) -> list[Exchange]:
         """Every question in this form, with its check."""
         pairs = zip(self.questions, self.answers, strict=True)
-        return [Exchange(form.request(question), _check(form, answer)) for question, answer in pairs]
+        return [Exchange(form.request(question), _check(form, answer, precision)) for question, answer in pairs]
 
 
-def _check(form: Form, right: Sequence[float]) -> Callable[[bytes, bytes], None]:
+def _check(form: Form, right: Sequence[float], precision: Precision) -> Callable[[bytes, bytes], None]:
+    """In a lower precision than the peers' an answer is right within that precision's own limit."""
     expected = np.array(right)
+    most = MOST_ERROR.get(precision)
+
+    def near(found: npt.NDArray[Any]) -> bool:
+        if found.shape != expected.shape:
+            return False
+        error = found - expected
+        if most is None:
+            return bool(np.abs(error).max() <= TOLERANCE)
+        return bool(np.linalg.norm(error) <= most * np.linalg.norm(expected))
 
     def check(head: bytes, body: bytes) -> None:
-        found = np.array(form.decode(head, body))
-        if found.shape != expected.shape or not np.abs(found - expected).max() <= TOLERANCE:
+        if not near(np.array(form.decode(head, body))):
             raise WrongAnswerError(f"{form.path} answered {body[:200]!r} where {expected[:4]}... is right")
 
     return check
