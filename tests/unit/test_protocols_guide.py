@@ -6,7 +6,7 @@ import pytest
 from headway_api import names
 from headway_runtime import errors
 from headway_runtime.protocols import tensors
-from headway_runtime.protocols.http import answers, bodies, connection, front
+from headway_runtime.protocols.http import answers, bodies, connection, front, patience
 
 GUIDE = Path("docs/protocols.md").read_text()
 
@@ -14,9 +14,9 @@ GUIDE = Path("docs/protocols.md").read_text()
 @pytest.mark.parametrize(
     "said",
     [
-        f"| head | {connection.MAX_HEAD >> 10} KiB, {connection.HEAD_SECONDS:.0f} s |",
-        f"| an answer that is not read | {connection.STALL_SECONDS:.0f} s;",
-        f"| an idle connection | {connection.KEEP_ALIVE_SECONDS:,.0f} s |",
+        f"| head | {connection.MAX_HEAD >> 10} KiB, {patience.HEAD_SECONDS:.0f} s |",
+        f"| an answer that is not read | {patience.STALL_SECONDS:.0f} s;",
+        f"| an idle connection | {patience.KEEP_ALIVE_SECONDS:,.0f} s |",
         f"| JSON of {bodies.WORTH_COMPRESSING >> 10} KiB and more is compressed",
         f"JSON of more than {bodies.LARGE >> 10} KiB is parsed in a thread",
         f"Port {names.INFERENCE_PORT}",

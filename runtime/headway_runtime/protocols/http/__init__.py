@@ -8,6 +8,6 @@ turn (`inference`) before uvicorn makes a scope, a cycle and a task of it. Every
 application, which is FastAPI (`documents`, `openapi`, `triton`): metadata, `/docs`, and what clients of Triton ask for.
 
 Read in this order: `heads` (what a head says; pure), `routes` (which are hot; pure), `answers` (the bytes of an answer;
-pure), `turns` and `inference` (one request), `connection` (their order on one connection, and its bounds), `front`
-(what all connections share), `server` (uvicorn, as this pod uses it).
+pure), `turns` and `inference` (one request), `connection` (their order on one connection), `patience` (its bounds),
+`front` (what all connections share), `server` (uvicorn, as this pod uses it).
 """

@@ -1,31 +1,24 @@
-"""A connection: uvicorn's protocol, which leaves hot requests to us.
+"""A connection: uvicorn's protocol, which leaves hot requests to us. Its story is the order of answers; what a client
+may cost of time and bytes is `patience`'s.
 
 uvicorn makes a scope, a cycle and a task of every request. Here the head of a request is looked at first: a hot one
-becomes a `Turn`, which stands where uvicorn's cycle would. Pipelined requests are answered in order, one at a time.
-
-What a client may cost is bounded: a head by `MAX_HEAD` bytes and `HEAD_SECONDS`, a body by the front's limits and the
-request's deadline, an answer that is not read by `STALL_SECONDS` (and none is begun before it was), requests that wait
-behind one another by what is read at once, since nothing is read while there are any.
-
-A client may close its sending half and wait for its answer. Whether it is there or has left for good shows only when
-something is sent to it: it is told `100 Continue`, which every client of HTTP/1.1 passes over and to which only the
-system of one that has left answers with a reset.
+becomes a `Turn`, which stands where uvicorn's cycle would. Pipelined requests are answered in order, one at a time, and
+wait behind one another in bounds, since nothing is read while there are any. None is begun before the answer before it
+was read.
 """
 
-import asyncio
-import select
-import time
 from collections import deque
 from typing import Any
 
 import httptools
 from headway_api.names import CHECK_HEADER
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from headway_runtime.errors import RequestError
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.heads import Head, read_head, refused_head
 from headway_runtime.protocols.http.inference import Inference
+from headway_runtime.protocols.http.patience import Patient
 from headway_runtime.protocols.http.routes import Route, path_of
 from headway_runtime.protocols.http.turns import Prompt, Short, Turn
 from headway_runtime.protocols.oip import error_body
@@ -34,22 +27,13 @@ from headway_runtime.protocols.openai.answering import Answering
 MAX_HEAD = 64 * 2**10
 """Bytes of a request line and its headers (Envoy admits 60 KiB). uvicorn with httptools has no bound of its own."""
 
-KEEP_ALIVE_SECONDS = 4000.0
-"""Longer than any client keeps an idle connection (Envoy: an hour): closing one as a request comes would lose it."""
-
-HEAD_SECONDS = 60.0  # for a head, and for what nobody reads of a refused body
-STALL_SECONDS = 60.0  # in which a client must read something of its answer
-STEP, TURN_SECONDS = 16 * 2**10, 0.01  # bytes that are read at once, and for how long, before others have their turn
-LINGER_SECONDS, LINGER_BYTES = 2.0, 16 * 2**20  # to read on after an early answer, so that no reset takes it away
-LOOK_SECONDS = 20.0
-
 _OF_UPGRADES = frozenset({b"upgrade", b"connection", b"http2-settings"})
 _CHECK = CHECK_HEADER.encode()
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NOT_HTTP = "Invalid HTTP request received."
 
 
-class Connection(HttpToolsProtocol):
+class Connection(Patient):
     """With a front, its hot routes are answered here; without one (the admin port), only the bounds are added."""
 
     cycle: Any  # of uvicorn: its RequestResponseCycle, or a Turn
@@ -57,76 +41,26 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, front: Front | None = None, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.half_closed = False
         self._front = front
         self._head_bytes: int | None = 0  # of the head that is being read; None between a head and the next
         self._trailers = 0  # bytes after the body
-        self._unread = memoryview(b"")  # what has come and waits for its turn
         self._begun = False  # the head began in this part of the stream, after the end of another request perhaps
         self._open: Turn | None = None  # whose body is being read
         self._active: Turn | RequestResponseCycle | None = None  # whose turn it is
         self._advancing = False
-        self._deaf = False  # what still comes is thrown away
-        self._unheard = 0  # bytes of it
         self._malformed: str | None = None  # what is answered after everything before it
-        self._fd = -1
-        self._since = 0.0  # loop.time() of the first byte of a head, or of the last answer
-        self._looking: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
 
-    # The transport
+    # What is told by the transport (`patience`)
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come."""
-        super().connection_made(transport)
-        self._since = self.loop.time()
-        self._looking = self.loop.call_later(LOOK_SECONDS, self._look)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone, or was told to go."""
-        self._deaf = True
-        self._unread = memoryview(b"")
-        for timer in (self._looking, self._stall):
-            if timer is not None:
-                timer.cancel()
+    def _lost(self) -> None:
         for turn in (self._active, *(cycle for cycle, _ in self.pipeline)):
             if isinstance(turn, Turn) and not turn.response_complete:
                 turn.lost()
         self.pipeline.clear()
         self._open = None
-        super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        """A part of the stream (at most 256 KiB)."""
-        if self._unread:
-            self._unread = memoryview(b"".join((self._unread, data)))
-        elif len(data) <= STEP:
-            self._receive(data)
-        else:
-            self._unread = memoryview(data)
-            self._read_on()
-
-    def _read_on(self) -> None:
-        """Read what has come while others can wait: a request may have twenty bytes, and a part of a body six."""
-        until = time.monotonic() + TURN_SECONDS
-        while self._unread and time.monotonic() < until:
-            part, self._unread = self._unread[:STEP], self._unread[STEP:]
-            self._receive(bytes(part))
-        if self.transport.is_closing():
-            self._unread = memoryview(b"")
-        elif self._unread:
-            self.transport.pause_reading()
-            self.loop.call_soon(self._read_on)
-        elif not self.flow.read_paused:
-            self.transport.resume_reading()
-
-    def _receive(self, data: bytes) -> None:
+    def _parse(self, data: bytes) -> None:
         """The part in which a head begins is not counted."""
-        if self._deaf:
-            self._unheard += len(data)
-            if self._unheard > LINGER_BYTES:
-                self.transport.abort()
-            return
         self._begun = False
         try:
             self.parser.feed_data(data)
@@ -153,23 +87,16 @@ class Connection(HttpToolsProtocol):
                 self.send_400_response(_NOT_HTTP)
                 return
 
-    def eof_received(self) -> bool | None:  # type: ignore[override]
-        """The client has sent its last byte. True: it still gets what it has asked for."""
-        if self._unread:
-            last, self._unread = bytes(self._unread), memoryview(b"")
-            self._receive(last)
-        if self.half_closed or self._deaf:
-            return self.half_closed and self._busy()
+    def _owes(self) -> bool:
         if self._open is not None and not self._open.response_complete:
             if self._open is self._active:
-                return None
+                return False
             self.pipeline.popleft()  # it will never be whole
             self._open.lost()
             self._open = None
-        if not self._busy() and not self.pipeline:
-            return None
-        self._fd = self.transport.get_extra_info("socket").fileno()
-        self.half_closed = True  # from now on other threads ask whether it has hung up
+        return self._busy() or bool(self.pipeline)
+
+    def _half_close(self) -> None:
         turn = self._active
         if self.parser.get_http_version() != "1.0" and not (
             turn is not None and self._busy() and turn.response_started
@@ -177,28 +104,12 @@ class Connection(HttpToolsProtocol):
             self.transport.write(_CONTINUE)
         if isinstance(turn, Turn):
             turn.half_closed()
-        return True
 
-    def hung_up(self) -> bool:
-        """Whether a half-closed client is gone. From any thread."""
-        if self._fd < 0:  # closed already
-            return True
-        poll = select.poll()
-        poll.register(self._fd, 0)  # errors and hang-ups are always reported
-        return bool(poll.poll(0))
+    def _busy(self) -> bool:
+        return self._active is not None and not self._active.response_complete
 
-    def pause_writing(self) -> None:
-        """The client reads slower than it is answered."""
-        super().pause_writing()
-        self._stall = self.loop.call_later(STALL_SECONDS, self._stalled, self.transport.get_write_buffer_size())
-
-    def resume_writing(self) -> None:
-        """It has caught up."""
-        super().resume_writing()
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
-        self._advance()
+    def _unfinished(self) -> bool:
+        return self._open is not None or (self._head_bytes is not None and self.url != b"")
 
     # The parser
 
@@ -286,7 +197,7 @@ class Connection(HttpToolsProtocol):
         else:
             self.transport.writelines(parts)
         if not turn.keep_alive:
-            self._close(turn.received and not self.pipeline)
+            self._close(received=turn.received and not self.pipeline)
         self.on_response_complete()
 
     def add(self, part: bytes) -> int:
@@ -307,9 +218,6 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     # The order of answers
-
-    def _busy(self) -> bool:
-        return self._active is not None and not self._active.response_complete
 
     def on_response_complete(self) -> None:
         """An answer was written."""
@@ -406,34 +314,6 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
         elif not self.flow.write_paused:
             self.flow.resume_reading()
-
-    def _close(self, received: bool) -> None:
-        """End the connection after the answer; if more may come, not before the client has read the answer."""
-        self._deaf = True
-        if received or self.half_closed:
-            self.transport.close()
-            return
-        self.flow.resume_reading()
-        self.transport.write_eof()
-        self.loop.call_later(LINGER_SECONDS, self.transport.close)
-
-    # Patience
-
-    def _look(self) -> None:
-        """Now and then: has the client begun what it does not end, or been idle for too long?"""
-        self._looking = self.loop.call_later(LOOK_SECONDS, self._look)
-        if self._busy() or self.pipeline or self.flow.write_paused:
-            return
-        unfinished = self._open is not None or (self._head_bytes is not None and self.url != b"")
-        if self.loop.time() - self._since > (HEAD_SECONDS if unfinished else KEEP_ALIVE_SECONDS):
-            self.transport.close()
-
-    def _stalled(self, before: int) -> None:
-        left = self.transport.get_write_buffer_size()
-        if left >= before:
-            self.transport.abort()
-        else:
-            self._stall = self.loop.call_later(STALL_SECONDS, self._stalled, left)
 
     # Hot requests
 
