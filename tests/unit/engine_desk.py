@@ -77,7 +77,7 @@ class Desk:
         if not self.thread.is_alive():
             self.thread.start()
         found: dict[int, Any] = {}
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while len(found) < len(sent):
             assert time.monotonic() < end, "not answered"
             await asyncio.sleep(0.001)

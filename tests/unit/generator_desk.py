@@ -147,5 +147,5 @@ async def desk(found: Opened, knobs: str = "{}", *, started: bool = True) -> Asy
         generator.stop()
         if thread.ident is None:
             thread.start()
-        await loop.run_in_executor(None, thread.join, 10)
+        await loop.run_in_executor(None, thread.join, 60)
         assert not thread.is_alive()

@@ -74,7 +74,7 @@ class Desk:
 
     async def all(self, but: int = 0) -> dict[int, Result]:
         """Wait for the answers to everything that was sent, but for so many."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(self.results) < self.sent - but:
                 self.answered.clear()
                 await self.answered.wait()
@@ -133,5 +133,5 @@ async def desk(program: Program, knobs: str = "{}", *, started: bool = True, **c
     finally:
         installed.engine.stop()
         if started:
-            await loop.run_in_executor(None, thread.join, 10)
+            await loop.run_in_executor(None, thread.join, 60)
             assert not thread.is_alive()

@@ -92,7 +92,7 @@ class Desk:
             self.thread.start()
         found: dict[int, Result] = {}
         while len(found) < self.sent:
-            number, result = self.results.get(timeout=20)
+            number, result = self.results.get(timeout=60)
             assert number not in found, "answered twice"
             found[number] = result
         return found
@@ -217,8 +217,8 @@ def test_a_sweep_answers_what_waits_in_vain_while_the_thread_is_busy(encoder: Pr
         desk.send(one, one, patience=0)
         desk.send(one, one, gone=lambda: True)
         desk.engine.sweep()
-        assert isinstance(desk.results.get(timeout=1)[1], DeadlineExceededError)
-        assert desk.results.get(timeout=1)[1] is None
+        assert isinstance(desk.results.get(timeout=60)[1], DeadlineExceededError)
+        assert desk.results.get(timeout=60)[1] is None
         assert desk.engine.waiting_rows == 0
 
 

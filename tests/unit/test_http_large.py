@@ -169,5 +169,7 @@ def test_reading_in_pieces_lets_others_in() -> None:
         watching.join()
         return longest
 
-    tries = [(longest_pause(True), longest_pause(False)) for _ in range(3)]
+    tries = [(longest_pause(True), longest_pause(False))]
+    while tries[-1][0] >= tries[-1][1] / 3 and len(tries) < 10:  # other programs make pauses, too
+        tries.append((longest_pause(True), longest_pause(False)))
     assert any(pieces < at_once / 3 for pieces, at_once in tries), tries

@@ -10,7 +10,7 @@ from headway_runtime.batching.policy import Limits, Policy, Ticket
 from headway_runtime.batching.target import Within
 from headway_runtime.knobs import POLL_SECONDS, Bounds, KnobsError, parse, resolve, unknown, watch
 
-from tests.unit.pod_process import mount
+from tests.unit.pod_process import mount, until
 
 THIRTY_TWO = Bounds(32)
 
@@ -159,18 +159,12 @@ async def test_every_swap_of_the_volume_is_seen_once_and_a_missing_file_is_said(
         for number in range(3):
             text = f'{{"maxBatch": {number + 1}}}'
             mount(tmp_path, text)
-            for _ in range(200):
-                if seen and seen[-1][0] == text:
-                    break
-                await asyncio.sleep(0.02)
+            await asyncio.to_thread(until, lambda text=text: seen and seen[-1][0] == text, "what was mounted")
             assert seen[-1] == (text, knobs_hash(text))
         await asyncio.sleep(3 * POLL_SECONDS)
         assert len(seen) == 3, "an unchanged file is not read again"
         (tmp_path / "..data").unlink()
-        for _ in range(200):
-            if failed:
-                break
-            await asyncio.sleep(0.02)
+        await asyncio.to_thread(until, lambda: failed, "that it is missing")
         assert "knobs.json" in failed[-1]
         assert len(seen) == 3
     finally:

@@ -71,7 +71,7 @@ async def test_when_the_engine_thread_dies_every_request_is_answered_and_the_pod
     port = inference.getsockname()[1]
     alive = asyncio.create_task(life.Life(pod, life.Options(tmp_path, tmp_path / "knobs.json", inference, admin)).run())
     try:
-        async with asyncio.timeout(20), httpx.AsyncClient(timeout=20) as http:
+        async with asyncio.timeout(60), httpx.AsyncClient(timeout=60) as http:
             for _ in range(1000):
                 if (await http.get(f"http://127.0.0.1:{port}/v2/health/ready")).status_code == 200:
                     break
@@ -115,7 +115,7 @@ async def running(pod: Pod, program: Program, folder: Path, monkeypatch: pytest.
     url = f"http://127.0.0.1:{inference.getsockname()[1]}"
     end = asyncio.create_task(life.Life(pod, options).run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             for _ in range(2000):
                 if pod.ready:
                     break
@@ -141,14 +141,14 @@ async def test_a_pod_that_nobody_asks_ends_after_its_linger(
         began = time.monotonic()
         terminate()
         await alive.end
-        assert LINGER <= time.monotonic() - began < LINGER + 2
+        assert LINGER <= time.monotonic() - began < LINGER + 10
 
 
 async def test_a_draining_pod_serves_while_requests_come_as_seldom_as_before_and_ends_when_they_cease(
     pod: Pod, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pause = 2 * LINGER
-    async with running(pod, program, tmp_path, monkeypatch) as alive, httpx.AsyncClient(timeout=20) as http:
+    pause = 3 * LINGER
+    async with running(pod, program, tmp_path, monkeypatch) as alive, httpx.AsyncClient(timeout=60) as http:
         await alive.ask(http)
         await asyncio.sleep(pause)
         await alive.ask(http)
@@ -160,22 +160,22 @@ async def test_a_draining_pod_serves_while_requests_come_as_seldom_as_before_and
             assert (await http.get(f"{alive.url}/v2/health/ready")).status_code == 503
         last = time.monotonic()
         await alive.end
-        assert pause < time.monotonic() - last < 2 * pause + 2
+        assert pause < time.monotonic() - last < 2 * pause + 10
 
 
 async def test_a_second_sigterm_ends_the_drain_at_once(
     pod: Pod, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(pod, program, tmp_path, monkeypatch) as alive, httpx.AsyncClient(timeout=20) as http:
+    async with running(pod, program, tmp_path, monkeypatch) as alive, httpx.AsyncClient(timeout=60) as http:
         await alive.ask(http)
         pod.arrivals.appendleft(pod.arrivals[0] - 20)  # so that this drain would last
         terminate()
         await asyncio.sleep(2 * LINGER)
-        assert (await alive.ask(http)).status_code == 200
+        assert (await alive.ask(http)).status_code == 200, "it lasts"
         began = time.monotonic()
         terminate()
         await alive.end
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 15
 
 
 async def test_who_still_waits_when_the_drain_has_taken_its_time_is_told_to_come_again(

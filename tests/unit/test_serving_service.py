@@ -196,7 +196,7 @@ async def test_parts_that_end_in_another_order_are_joined_in_their_own(encoder: 
     def hold_the_first(_: Sequence[torch.Tensor]) -> None:
         if not first.is_set():
             first.set()
-            second.wait(10)
+            second.wait(60)
         else:
             second.set()
 
@@ -408,14 +408,16 @@ async def test_quick_programs_run_on_the_event_loop_what_was_read_together(encod
 
 
 async def test_on_the_event_loop_too_a_request_waits_for_company_no_longer_than_max_wait(encoder: Program) -> None:
-    async with desk(encoder, '{"maxWait": "30ms"}', inline=True, **PADDED) as serving:
+    async with desk(encoder, '{"maxWait": "500ms"}', inline=True, **PADDED) as serving:
         serving.send(text(1, 5, 1))
         await asyncio.sleep(0.005)
         serving.send(text(1, 5, 2))
         assert serving.runs == []
         results = await serving.all()
     assert [run.rows for run in serving.runs] == [2]
-    assert all(isinstance(reply, Reply) and reply.queue_seconds >= 0.02 for reply in results.values())
+    first = results[0]
+    assert isinstance(first, Reply)
+    assert 0.45 <= first.queue_seconds < 10
 
 
 async def test_a_run_that_is_not_quick_ends_the_turns_and_a_thread_takes_over(encoder: Program) -> None:
