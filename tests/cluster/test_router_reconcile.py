@@ -79,7 +79,7 @@ def split(stable: int) -> object:
     return intent("sentiment", {STABLE: stable, CANARY: 100 - stable}, stable=STABLE, canary=CANARY)
 
 
-async def rest(played: PlayedRouter, operator: RouterReconciler, *, most: int = 150) -> None:
+async def rest(played: PlayedRouter, operator: RouterReconciler, *, most: int = 600) -> None:
     """Let passes and the kubelet take turns until a pass says that only an event can change anything."""
     for _ in range(most):
         await played.look()
@@ -239,7 +239,7 @@ async def test_a_refused_file_is_told_and_the_models_stay_as_they_were(
     broken = intent("sentiment", {STABLE: 100, CANARY: 0}, stable=STABLE, canary=CANARY)
     broken = replace(broken, backends=tuple(replace(backend, max_requests=2**40) for backend in broken.backends))
     operator.publish(namespace, broken)
-    for _ in range(30):
+    for _ in range(300):
         await played.look()
         await operator.reconcile(namespace)
         if operator.route_state(namespace, "sentiment").rejected:

@@ -25,7 +25,7 @@ class RefusedError(Exception):
         self.status = status
 
 
-def eventually(look: Callable[[], T], *, seconds: float = 20.0, every: float = 0.1) -> T:
+def eventually(look: Callable[[], T], *, seconds: float = 60.0, every: float = 0.1) -> T:
     """What `look` returns once it is true and no assertion fails. Fails with the last failure after `seconds`."""
     end = time.monotonic() + seconds
     while True:

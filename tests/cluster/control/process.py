@@ -96,7 +96,7 @@ class OperatorProcess:
 
     def wait_until_quiet(self, seconds: float = 3.0) -> None:
         """Until it works and has written nothing for some seconds. Fails if it ends."""
-        end, last, since = time.monotonic() + 60, -1, time.monotonic()
+        end, last, since = time.monotonic() + 180, -1, time.monotonic()
         while time.monotonic() - since < seconds:
             assert time.monotonic() < end, "it never stops to write"
             assert self.ended is None, f"it ended: {self.ended}"

@@ -58,7 +58,7 @@ def test_a_deleted_namespace_ends_and_the_operator_stays_calm(
     with config.new_client_from_config(str(served)) as administrator:
         core = client.CoreV1Api(administrator)
         core.delete_namespace(namespace)
-        eventually(lambda: namespace not in {item.metadata.name for item in core.list_namespace().items}, seconds=60)
+        eventually(lambda: namespace not in {item.metadata.name for item in core.list_namespace().items})
         core.create_namespace({"metadata": {"name": namespace}})  # the fixture deletes it once more
     running.wait_until_quiet()
     assert running.get("/healthz")[0] == 200

@@ -55,7 +55,7 @@ def test_a_settled_resource_costs_no_write_and_no_list(kube: Kube, running: Oper
     resynced(running)
     before = running.requests(*WRITES), running.requests("list"), running.passes()
     kube.patch("ModelDeployment", "sentiment", {"metadata": {"annotations": {"example.com/wakes": "the pass"}}})
-    eventually(lambda: running.passes() >= before[2] + 3, seconds=30)
+    eventually(lambda: running.passes() >= before[2] + 3)
     assert (running.requests(*WRITES), running.requests("list")) == before[:2]
 
 
@@ -208,5 +208,5 @@ def test_a_quota_that_is_used_up_is_told_and_waited_for(kube: Kube, running: Ope
     assert kube.all("Deployment") == []
     running.wait_until_quiet()
     kube.delete_path(f"{quotas}/none")
-    eventually(lambda: kube.all("Deployment"), seconds=60)
+    eventually(lambda: kube.all("Deployment"))
     eventually(lambda: kube.condition("sentiment", "Accepted")["status"] != "False")

@@ -55,7 +55,7 @@ def test_changed_knobs_reach_every_pod_by_a_nudge_and_are_confirmed_without_a_re
     for wait in ("5ms", "6ms", "7ms"):
         kube.apply(model(replicas=2, batching={"maxWait": wait}))
         eventually(lambda wait=wait: wait in kube.must("ConfigMap", "sentiment-knobs")["data"][names.KNOBS_KEY])
-        eventually(lambda: is_true(kube, "KnobsApplied"), seconds=10)
+        eventually(lambda: is_true(kube, "KnobsApplied"))
         assert {pod.knobs for pod in node.pods.values()} == {wanted_knobs(kube)}
     assert {pod["metadata"]["uid"] for pod in kube.pods()} == pods
     running.wait_until_quiet()
@@ -83,7 +83,7 @@ def test_a_pod_that_missed_a_nudge_gets_another_one(kube: Kube, running: Operato
     assert annotations == [wanted_knobs(kube), f"{wanted_knobs(kube)}.2"]
     assert kube.condition("sentiment", "KnobsApplied")["reason"] == "Waiting"
     pod.deaf = False
-    eventually(lambda: is_true(kube, "KnobsApplied"), seconds=15)
+    eventually(lambda: is_true(kube, "KnobsApplied"))
 
 
 def test_a_settled_pod_is_not_asked_any_more(kube: Kube, running: OperatorProcess, node: PlayedNode) -> None:
@@ -141,7 +141,7 @@ def test_a_secret_that_is_not_there_is_named_though_the_operator_may_read_none(
         conditions = kube.must("ModelDeployment", "sentiment")["status"]["conditions"]
         return any(c["reason"] == "SecretNotFound" and "models-read" in c["message"] for c in conditions)
 
-    eventually(named, seconds=30)
+    eventually(named)
 
 
 def test_a_pod_that_its_model_took_over_costs_few_writes_and_says_little(
@@ -155,10 +155,12 @@ def test_a_pod_that_its_model_took_over_costs_few_writes_and_says_little(
     (obj,) = kube.pods()
     kube.patch_pod_status(pod.name, taken_over(pod.address))  # it was started anew, and is read again
     eventually(lambda: kube.must("ModelDeployment", "sentiment")["status"].get("lastFailure"))
-    asked, writes = pod.asked, running.requests(*WRITES)
+    began, asked, writes = time.monotonic(), pod.asked, running.requests(*WRITES)
     time.sleep(3)
-    assert 3 <= pod.asked - asked <= 15
-    assert running.requests(*WRITES) - writes <= 30  # a status and an event for each look
+    eventually(lambda: pod.asked - asked >= 3)
+    looks, written, seconds = pod.asked - asked, running.requests(*WRITES) - writes, time.monotonic() - began
+    assert looks <= 5 * seconds
+    assert written <= 10 * seconds  # a status and an event for each look
     status = kube.must("ModelDeployment", "sentiment")["status"]
     assert len(status["lastFailure"]["message"]) <= 2000
     assert status["lastFailure"]["message"].isprintable()

@@ -72,12 +72,12 @@ class Envoy:
         )
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(str(binary()), *arguments, stdout=log, stderr=log)
-        for _ in range(200):
+        for _ in range(1200):
             assert self.process.returncode is None, self.log.read_text()
             if await self.ready():
                 return
             await asyncio.sleep(0.05)
-        raise AssertionError(f"Envoy is not ready after 10 s: {self.log.read_text()}")
+        raise AssertionError(f"Envoy is not ready after 60 s: {self.log.read_text()}")
 
     async def ready(self) -> bool:
         """What the kubelet's readiness probe would find."""

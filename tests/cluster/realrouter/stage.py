@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import inspect
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,15 @@ from realrouter.envoy import Envoy
 from realrouter.pods import Pods
 
 NAMESPACE = "prod"
+PATIENCE = 60.0  # seconds: more than any machine needs
+
+
+async def reached(found: Callable[[], Awaitable[bool]] | Callable[[], bool], what: str) -> None:
+    """Wait until it is true. Fails after `PATIENCE`."""
+    deadline = time.monotonic() + PATIENCE
+    while not (await told if inspect.isawaitable(told := found()) else told):
+        assert time.monotonic() < deadline, f"{what}: not in {PATIENCE} s"
+        await asyncio.sleep(0.05)
 
 
 def free_ports(count: int) -> list[int]:
@@ -60,7 +70,16 @@ class Stage:
     published: Published = field(default_factory=Published)
     history: list[Published] = field(default_factory=list)
 
-    async def settle(self, *wanted: Intent, seconds: float = 15) -> None:
+    async def healthy(self, cluster: str, count: int) -> None:
+        """Wait until the router takes so many pods of a cluster for healthy."""
+        line = f'envoy_cluster_membership_healthy{{envoy_cluster_name="{cluster}"}} {count}'
+
+        async def found() -> bool:
+            return line in (await self.envoy.get("/stats/prometheus"))[1].splitlines()
+
+        await reached(found, f"{count} healthy pods of {cluster}")
+
+    async def settle(self, *wanted: Intent, seconds: float = PATIENCE) -> None:
         """Publish until the router obeys everything that is wanted. Drain times are not waited for."""
         by_model = {each.model: each for each in wanted}
         deadline = time.monotonic() + seconds
