@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from headway_api.podconfig import ColdConfig, Verdict
-from headway_api.types import Padding, Precision
+from headway_api.types import Padding, Precision, Spec
 from headway_runtime import closeness, memory, opened
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import resolve_buckets
@@ -19,7 +21,7 @@ from headway_runtime.export import Size, export_model
 from headway_runtime.parity import Sample
 from headway_runtime.precision import LEAST_EQUAL, MOST_ERROR
 from headway_runtime.prepare.room import Room
-from headway_runtime.program import Program, ProgramError, load_program
+from headway_runtime.program import Program, ProgramError, load_program, quicker
 from headway_runtime.program.load import read_document
 from headway_runtime.program.shape_gate import ShapeGate
 from headway_runtime.proof.padding import prove_padding
@@ -352,3 +354,28 @@ def test_a_pod_without_anything_to_try_with_never_becomes_ready(tmp_path: Path) 
         assert serving.process.wait(120) == 1
     said = json.loads((tmp_path / "termination-log").read_text())
     assert (said["reason"], said["field"]) == ("PrecisionRefused", "spec.precision")
+
+
+def test_a_precision_that_this_processor_is_slower_in_is_told(
+    classifier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(quicker, "log", lambda event, **_: told.append(event))
+    monkeypatch.setattr(quicker.library, "native", lambda: None)
+    quicker.quicker.cache_clear()
+    try:
+        loaded(classifier, precision=Precision.BFLOAT16)
+    finally:
+        quicker.quicker.cache_clear()
+    assert told == ["lower_precision_is_slower", "weights_packed"]
+
+
+def test_the_page_gives_the_limits_of_the_code_and_a_manifest() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/precision.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    assert Spec.model_validate(yaml.safe_load(block)["spec"]).precision is Precision.INT8
+    of = [f"{MOST_ERROR[each]:g}" for each in LOWER]
+    assert f"in each sample, at most | {of[0]} | {of[1]} |" in page
+    shares = [f"{LEAST_EQUAL[each]:.0%}".replace("%", " %") for each in LOWER]
+    assert page.count(f" | {shares[0]} | {shares[1]} |") == 2
+    assert f"at least {quicker.NARROWEST} rows and columns and {quicker.LEAST:,} numbers" in page

@@ -1,5 +1,5 @@
 """Which stored weights a program that answers at once multiplies by in packed form: large ones, where that is quicker,
-or in a lower precision (`spec.precision`), which is quicker everywhere that native kernels run.
+or in a lower precision (`spec.precision`), which is quicker where the processor has instructions for it.
 
 A packed weight takes the place of the one that is mapped from the file. It is multiplied by in 0.5 to 0.9 of the time
 that torch takes (AMD EPYC 9004: most with few rows), and a row's answer is the same bits whatever rows are beside it.
@@ -62,12 +62,13 @@ def pack_in(document: Mapping[str, Any], weights: Weights, precision: Precision)
                 f"weight {names[value]} holds numbers that are not finite, which 8 bits cannot keep",
                 otherwise="BFloat16",
             )
-    if library.native() is None:
+    if not quicker(precision):
         log(
-            "weights_packed_without_kernels",
+            "lower_precision_is_slower",
             level="warning",
             precision=precision.value,
-            consequence="multiplied in plain torch, which saves memory and takes longer than float32",
+            kernels=library.describe(),
+            consequence="it saves memory, and this processor multiplies faster in float32",
         )
     return _packed(planned, weights, precision)
 
@@ -90,20 +91,21 @@ def _packed(planned: packing.Plan, weights: Weights, precision: Precision) -> Pa
 
 
 @cache
-def quicker() -> bool:
-    """Whether this processor multiplies by packed weights in less time, by trying it: with some processors torch comes
-    with kernels that are as quick.
+def quicker(precision: Precision = Precision.EXPORTED) -> bool:
+    """Whether this processor multiplies by packed weights in less time than by float32 otherwise, by trying it: with
+    some processors torch comes with kernels that are as quick, and some have no instructions for a lower precision.
     """
     if library.native() is None:
         return False
     with torch.no_grad():
         weight, bias = torch.randn(_TRIED, _TRIED), torch.randn(_TRIED)
-        packed = linear.pack(weight, Precision.EXPORTED)
+        packed = linear.pack(weight, precision)
         inputs = [torch.randn(rows, _TRIED) for rows in _ROWS]
         theirs = [[_seconds(torch.nn.functional.linear, x, weight, bias) for x in inputs] for _ in range(_TIMES)]
         ours = [[_seconds(packed, x, bias) for x in inputs] for _ in range(_TIMES)]
-    found = _least(ours) < _least(theirs)
-    log("packed_weights_tried", seconds=_least(ours), seconds_of_torch=_least(theirs), quicker=found)
+    seconds, of_torch = _least(ours), _least(theirs)
+    found = seconds < of_torch
+    log("packed_weights_tried", precision=precision.value, seconds=seconds, seconds_of_torch=of_torch, quicker=found)
     return found
 
 
