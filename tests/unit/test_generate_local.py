@@ -12,6 +12,7 @@ import httpx
 import pytest
 from headway_api.podconfig import ColdConfig, GenerationReport
 from headway_api.rules import FIELDS_OF_DYNAMIC, GENERATION_IS_CONTINUOUS, PROGRAM_IS_THE_DRAFT
+from headway_api.types import Precision
 from headway_runtime import local
 from headway_runtime.cli.serve_words import asking, in_force, room
 
@@ -126,3 +127,12 @@ def test_room_and_knobs_are_said_in_words() -> None:
     effective = {"maxBatch": 64, "stepTokens": 256, "prefixCache": True}
     changed = {**effective, "prefixCache": False}
     assert in_force(changed, [], effective) == "knobs in force: maxBatch 64, stepTokens 256, prefixCache False"
+
+
+def test_a_precision_of_the_command_line_wins_over_the_manifests(tmp_path: Path) -> None:
+    found = local.read_manifest(manifest(tmp_path, "precision: Int8"))
+    artifact = tmp_path / "model.pt2"
+    assert local.write_files(tmp_path, artifact, found).precision is Precision.INT8
+    assert local.write_files(tmp_path, artifact, found, precision=Precision.BFLOAT16).precision is Precision.BFLOAT16
+    assert local.write_files(tmp_path, artifact, None, precision=Precision.INT8).precision is Precision.INT8
+    assert local.write_files(tmp_path, artifact, None).precision is Precision.EXPORTED

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from headway_api.podconfig import ParityReport, Phase, Report, SandboxReport, Termination
+from headway_api.types import Precision
 from headway_operator.observed import Object, Observed, Role
 from headway_operator.plan import plan
 from headway_operator.status import events, status
@@ -254,3 +255,23 @@ def test_a_candidate_without_weight_whose_answers_differ_does_not_speak_for_the_
     now = told(w, *said)
     assert condition(now, "Ready")[1] == "Serving"
     assert {each["name"]: each["parity"] for each in now["revisions"]}[canary] == "Differs"
+
+
+# Precision of weights
+
+
+def test_a_lower_precision_is_told_as_the_pods_report_it_and_stays_while_none_is_read() -> None:
+    w = serving(replicas=2)
+    w.status = told(w, {"precision": Precision.INT8})
+    assert w.status["revisions"][0]["precision"] == "Int8"
+    assert told(w, {"precision": None})["revisions"][0]["precision"] == "Int8"
+    for said in ({"precision": Precision.EXPORTED}, {"precision": Precision.BFLOAT16}):
+        told_now = told(w, said)["revisions"][0].get("precision")
+        assert told_now == (None if said["precision"] is Precision.EXPORTED else "BFloat16")
+
+
+def test_a_precision_that_is_asked_for_and_not_reported_is_not_told() -> None:
+    w = serving()
+    w.edit(precision="Int8")
+    w.settle()
+    assert all("precision" not in each for each in w.status["revisions"])
