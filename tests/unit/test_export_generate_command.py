@@ -120,8 +120,8 @@ def test_each_phase_is_said_when_it_begins_with_the_seconds_so_far(folder: Path)
     assert all(lines), result.stderr
     seconds, texts = zip(*[line.groups() for line in lines if line], strict=True)
     assert list(map(float, seconds)) == sorted(map(float, seconds))
-    wanted = ("importing", "reading", "reading", "tracing", "continuing", "the draft: tracing", "the draft: continuing")
-    wanted += ("saving", "inspecting", "running", "running")
+    wanted = ["importing", "reading", "reading", "tracing", "continuing", "the draft: tracing", "the draft: continuing"]
+    wanted += ["saving", "inspecting", "running", "running"]
     assert [text.startswith(begin) for text, begin in zip(texts, wanted, strict=True)] == [True] * len(wanted), texts
     assert "tracing" not in result.stdout
 
@@ -279,7 +279,7 @@ def test_what_is_nowhere_is_told_with_what_could_be_written(folder: Path) -> Non
     assert "transformers cannot read text.gguf: ValueError: GGUF magic invalid" in refused("text.gguf")
 
 
-@pytest.mark.parametrize("command", ["serve", "inspect"])
+@pytest.mark.parametrize("command", ["serve", "inspect", "bench"])
 def test_what_is_still_to_be_exported_is_told_with_the_command_for_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

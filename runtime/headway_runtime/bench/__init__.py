@@ -8,5 +8,8 @@ them, `search.py` looks for the highest rate at a latency. `costs.py` fits the p
 what follows for `maxBatch`, `maxWait` and (with `buckets.py`) the shape buckets. `report.py` and `plot.py` show the
 `results.py`. Start at `session.py`: it is the whole story in order.
 
+A model that generates text has a story of its own, `text_session.py`: `prompts.py` makes requests, `streams.py` sends
+them and `streamed.py` reads the answers piece by piece; `text_results.py` and `text_report.py` are what comes of it.
+
 Nothing here imports torch: a client should start at once and need little memory beside the pod.
 """

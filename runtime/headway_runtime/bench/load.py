@@ -251,12 +251,13 @@ class _Open(_Load):
 
 
 def _run(load: _Load, seconds: float, count: int | None, *, uvloop: bool = False) -> Samples:
-    with asyncio.Runner(loop_factory=_fast_loop if uvloop else _punctual_loop) as runner:
+    with asyncio.Runner(loop_factory=event_loop if uvloop else _punctual_loop) as runner:
         main: Coroutine[Any, Any, Samples] = load.run(seconds, count)
         return runner.run(main)
 
 
-def _fast_loop() -> asyncio.AbstractEventLoop:
+def event_loop() -> asyncio.AbstractEventLoop:
+    """The quickest there is."""
     try:
         import uvloop
     except ModuleNotFoundError:  # it does not exist for every platform

@@ -71,16 +71,16 @@ def _measured(results: Results) -> Table:
 def _row(each: Measurement) -> tuple[str, ...]:
     summary, samples = each.summary, each.samples
     offered = "" if each.rate is None else f"{each.rate:.4g}"
-    last = _ms(summary.p999) if summary.supports_p999 else "-"
+    last = milliseconds(summary.p999) if summary.supports_p999 else "-"
     cpu = each.cpu_per_request
     failed = ", ".join(f"{count}x {kind}" for kind, count in errors(samples).items())
     return (
         each.label,
         offered,
         f"{samples.throughput:.4g}",
-        _ms(summary.p50),
-        _ms(summary.p90),
-        _ms(summary.p99),
+        milliseconds(summary.p50),
+        milliseconds(summary.p90),
+        milliseconds(summary.p99),
         last,
         "-" if samples.mean_batch is None else f"{samples.mean_batch:.1f}",
         "-" if cpu is None else f"{cpu * 1e6:.0f}",
@@ -133,5 +133,6 @@ def _candidates(results: Results) -> Table:
     return table
 
 
-def _ms(seconds: float) -> str:
+def milliseconds(seconds: float) -> str:
+    """Three digits of it; `-` where there is none."""
     return "-" if math.isnan(seconds) else "∞" if math.isinf(seconds) else f"{seconds * 1e3:.3g}"

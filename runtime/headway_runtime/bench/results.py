@@ -53,7 +53,7 @@ class Measurement:
             "answered": summary.count,
             "throughput": round(samples.throughput, 3),
             "latency": {
-                name: _number(getattr(summary, attribute))
+                name: number(getattr(summary, attribute))
                 for name, attribute in (
                     ("mean", "mean"),
                     ("p50", "p50"),
@@ -65,7 +65,7 @@ class Measurement:
             },
             "errors": errors(samples),
             "meanBatch": samples.mean_batch,
-            "cpuPerRequest": _number(self.cpu_per_request),
+            "cpuPerRequest": number(self.cpu_per_request),
             "clientCpuShare": round(self.client_share, 3),
             "clientLag": round(self.client_lag, 6),
         }
@@ -114,7 +114,7 @@ class Results:
             found["latencyTarget"] = {
                 "target": self.at_target.target,
                 "rate": self.at_target.rate,
-                "tried": [{"rate": rate, "p99": _number(p99)} for rate, p99 in self.at_target.tried],
+                "tried": [{"rate": rate, "p99": number(p99)} for rate, p99 in self.at_target.tried],
             }
         if self.costs is not None:
             found["costs"] = [
@@ -150,6 +150,6 @@ def _setting(setting: Setting) -> dict[str, Any]:
     return {"maxBatch": setting.max_batch, "maxWait": format_duration(setting.max_wait)}
 
 
-def _number(value: float | None) -> float | None:
+def number(value: float | None) -> float | None:
     """JSON has no NaN and no infinity."""
     return None if value is None or not math.isfinite(value) else value

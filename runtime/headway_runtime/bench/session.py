@@ -1,10 +1,6 @@
 """A whole measurement: load, search, cost curve, advice, and the advice tried where the server is ours."""
 
 import os
-import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from headway_api.podconfig import Report, Verdict
 from headway_api.units import format_duration, parse_duration
@@ -16,39 +12,23 @@ from headway_runtime.bench.encode import binary_body, http_requests, json_body
 from headway_runtime.bench.errors import BenchError
 from headway_runtime.bench.fetch import exchange
 from headway_runtime.bench.inputs import TEXT, Maker, Request, find_ranges, read_samples, words_of
+from headway_runtime.bench.machine import CLIENT_BUSY, SHARED, machine
 from headway_runtime.bench.model import largest_sizes
+from headway_runtime.bench.plan import Plan, Say
 from headway_runtime.bench.results import Measurement, Results, TargetRate
 from headway_runtime.bench.samples import Samples
 from headway_runtime.bench.search import RateSearch
-from headway_runtime.bench.sizes import Distribution, default_sizes
+from headway_runtime.bench.sizes import default_sizes
 from headway_runtime.bench.target import Target
 
 DISTINCT = 512  # different requests, sent in turn
 ENOUGH = 300  # requests of a measurement whose 99th percentile is read: three are beyond it
 LONGEST_TRIAL = 30.0  # seconds
+CONNECTIONS = (1, 16)
 SHARES = (1 / 3, 0.8)  # of saturation: a quiet hour and a busy one
-CLIENT_BUSY = 0.7  # of a processor
 LATE = 1e-3  # seconds
 PADDED = (Verdict.PROVEN, Verdict.TRUSTED)
 TOO_LARGE = b"the model knows 0 to"  # what a pod says of an id beyond a table's end; other servers fail
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is asked for. Empty `rates`: `SHARES` of what the closed loops reach."""
-
-    seconds: float = 5.0  # of each measurement
-    connections: tuple[int, ...] = (1, 16)
-    rates: tuple[float, ...] = ()
-    latency_target: float | None = None  # seconds
-    sizes: Mapping[str, Distribution] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    samples: Path | None = None
-    binary: bool = False
-    verify: bool = True
-    seed: int = 0
 
 
 class Session:
@@ -67,8 +47,9 @@ class Session:
     def run(self) -> Results:
         """Everything, in order. Raises BenchError."""
         results, plan = self._results, self._plan
-        self._load("warm-up", connections=max(plan.connections), seconds=min(1.0, plan.seconds))
-        for connections in plan.connections:
+        clients = plan.connections or CONNECTIONS
+        self._load("warm-up", connections=max(clients), seconds=min(1.0, plan.seconds))
+        for connections in clients:
             results.measurements.append(self._load(f"closed, {connections}", connections=connections))
         saturation = max(each.samples.throughput for each in results.measurements)
         if not saturation:
@@ -106,7 +87,7 @@ class Session:
             sizes={name: str(size) for name, size in sizes.items()},
             ranges=ranges,
             binary=plan.binary,
-            machine=_machine(),
+            machine=machine(),
             costs=self._costs,
             warnings=list(self._target.warnings),
         )
@@ -199,7 +180,7 @@ class Session:
                 "its processor was busy, and that time is in the latencies"
             )
         if self._target.pid is not None and (os.cpu_count() or 1) <= 2:
-            results.warnings.append("client and server share few processors here: latencies under load are too high")
+            results.warnings.append(SHARED)
 
 
 def _described(request: Request) -> str:
@@ -209,21 +190,3 @@ def _described(request: Request) -> str:
 def _setting(report: Report) -> Setting:
     effective = report.knobs.effective
     return Setting(int(effective["maxBatch"]), parse_duration(str(effective["maxWait"])))
-
-
-def _machine() -> dict[str, object]:
-    """Where the client runs, and how busy that was: a figure without this cannot be compared."""
-    return {
-        "processor": _processor(),
-        "processors": len(os.sched_getaffinity(0)),
-        "python": platform.python_version(),
-        "loadAverage": round(os.getloadavg()[0], 2),
-    }
-
-
-def _processor() -> str:
-    lines: Sequence[str] = ()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())

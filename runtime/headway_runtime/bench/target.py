@@ -31,6 +31,7 @@ class Target:
     url: str
     admin_url: str | None
     model: ModelInfo
+    generates: bool = False  # text, behind OpenAI's API
     pid: int | None = None
     knobs_file: Path | None = None
     warnings: list[str] = field(default_factory=list)
@@ -69,11 +70,13 @@ class Target:
 
 
 def at_url(url: str, *, admin_url: str | None, model: str | None) -> Target:
-    """A model that is served. Without `admin_url`: port 8081 of the same host, if a pod answers there.
+    """A model that is served. Without `admin_url`: port 8081 of the same host, if a pod answers there. Without either,
+    a text model is the only one that OpenAI's `/v1/models` lists.
 
     Raises BenchError when nothing answers, or when it is not said, and cannot be known, which model is meant.
     """
-    base, address = url.rstrip("/"), address_of(url)
+    address = address_of(url)
+    base = (url if "://" in url else f"http://{url}").rstrip("/")
     try:
         exchange(f"{base}/v2", "GET", None, {}, seconds=10)
     except BenchError as error:
@@ -89,12 +92,19 @@ def at_url(url: str, *, admin_url: str | None, model: str | None) -> Target:
             raise
         report = None
         warnings.append(f"no cost curve and no advice: {error}; name the pod's admin port with --admin-url")
-    name = model or (report.model if report else None)
-    if name is None:
-        raise BenchError(f"which model? --model NAME ({warnings[0]})")
-    metadata = fetch_json(f"{base}/v2/models/{name}")
-    info = from_metadata(metadata, _dimensions(report))
-    return Target(base, asked if report else None, info, warnings=warnings)
+    admin = asked if report else None
+    if report is not None:
+        generates, name = report.generation is not None, report.model
+    else:
+        listed = _listed(base)
+        name = model or (listed[0] if len(listed) == 1 else "")
+        generates = name in listed and _takes_text(base, name)
+        if not name or not (generates or model):
+            raise BenchError(f"which model? --model NAME ({warnings[0]})")
+    if generates:
+        return Target(base, admin, ModelInfo(name, "", (), None), generates=True, warnings=warnings)
+    info = from_metadata(fetch_json(f"{base}/v2/models/{name}"), _dimensions(report))
+    return Target(base, admin, info, warnings=warnings)
 
 
 @contextlib.contextmanager
@@ -119,7 +129,7 @@ def served(
         config = local.write_files(folder, file, found)
         chosen = config.artifact.program
         program = next((p for p in program_facts if p and (p["name"] == chosen if chosen else p["default"])), None)
-        if program is not None and program["steps"] is None:
+        if program is not None and program["steps"] is None and program["generation"] is None:
             bounded = config.batching.oversize is Oversize.REJECT
             check_sizes(program["dimensions"], config.batching.shape_buckets or {} if bounded else {}, sizes)
         say("preparing")
@@ -127,11 +137,15 @@ def served(
         ports = local.Ports.of("127.0.0.1")
         with local.serve(folder, ports, say=log, alone=True) as pod:
             report = _until_ready(pod, ports.admin_url, say)
-            info = from_metadata(fetch_json(f"{ports.url}/v2/models/{config.model}"), _dimensions(report))
-            if program is not None:
-                info = with_inspection(info, program)
+            generates = report.generation is not None
+            if generates:
+                info = ModelInfo(config.model, "", (), None)
+            else:
+                info = from_metadata(fetch_json(f"{ports.url}/v2/models/{config.model}"), _dimensions(report))
+                info = info if program is None else with_inspection(info, program)
+            knobs = folder / "knobs.json"
             try:
-                yield Target(ports.url, ports.admin_url, info, pid=pod.pid, knobs_file=folder / "knobs.json")
+                yield Target(ports.url, ports.admin_url, info, generates, pid=pod.pid, knobs_file=knobs)
             except (BenchError, OSError):
                 if not pod.interrupted:
                     raise
@@ -150,6 +164,23 @@ def _until_ready(pod: local.Child, admin_url: str, say: Callable[[str], None]) -
         time.sleep(0.1)
     pod.wait()  # raises its refusal
     raise local.Interrupted
+
+
+def _listed(base: str) -> list[str]:
+    """Names of the models that OpenAI's API lists; none where it is not spoken."""
+    try:
+        return [str(entry["id"]) for entry in fetch_json(f"{base}/v1/models")["data"]]
+    except (BenchError, KeyError, TypeError):
+        return []
+
+
+def _takes_text(base: str, name: str) -> bool:
+    """Whether a listed model generates text: another server's does, a pod's has the inputs of text streams."""
+    try:
+        inputs = fetch_json(f"{base}/v2/models/{name}")["inputs"]
+    except (BenchError, KeyError):
+        return True
+    return any(entry.get("name") == "text_input" for entry in inputs)
 
 
 def _report(admin_url: str) -> Report:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headway_runtime.cli.arguments import exported
+
 if TYPE_CHECKING:
     from headway_runtime.bench.sizes import Distribution
     from headway_runtime.bench.target import Target
@@ -28,18 +30,26 @@ def file_option(text: str) -> Any:
 
 
 def bench(
-    file: Annotated[
-        Path | None, typer.Argument(exists=True, dir_okay=False, help="a .pt2, served here while it is measured")
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE|URL]", help="a .pt2, served here while it is measured, or the URL of a served model"
+        ),
     ] = None,
-    url: Annotated[str | None, option("URL", "or a served model: http://127.0.0.1:8080")] = None,
+    url: Annotated[str | None, option("URL", "a served model: http://127.0.0.1:8080")] = None,
     model: Annotated[str | None, option("NAME", "its name; known from the admin port")] = None,
     admin_url: Annotated[str | None, option("URL", "its pod's report; port 8081 of the same host")] = None,
     manifest: Annotated[Path | None, file_option("with a .pt2: a ModelDeployment, for its batching")] = None,
     seconds: Annotated[float, option("SECONDS", "of each measurement", min=0.2, max=3600)] = 5.0,
-    connections: Annotated[list[int] | None, option("N", "clients of a closed loop; 1 and 16", min=1, max=900)] = None,
+    connections: Annotated[
+        list[int] | None, option("N", "clients of a closed loop; 1 and 16; of text 1, 4 and 16", min=1, max=900)
+    ] = None,
     rate: Annotated[list[float] | None, option("RATE", "requests/s of an open loop; 1/3 and 0.8 of the most")] = None,
     latency_target: Annotated[str | None, option("TIME", "find the highest rate whose p99 is within, as 50ms")] = None,
-    sizes: Annotated[list[str] | None, option("NAME=SIZES", "sequence=64, =8..128, or =8..128~30 (mean 30)")] = None,
+    sizes: Annotated[
+        list[str] | None,
+        option("NAME=SIZES", "sequence=64, =8..128, or =8..128~30 (mean 30); of text prompt.words and answer"),
+    ] = None,
     range_: Annotated[list[str] | None, option("NAME=VALUES", "of an integer input: ids=0..30521", "--range")] = None,
     samples: Annotated[Path | None, file_option("requests, in an .npz")] = None,
     binary: Annotated[bool, typer.Option("--binary", help="tensors in binary, not JSON")] = False,
@@ -49,30 +59,41 @@ def bench(
 ) -> None:
     """Measure a served model, and say what to set.
 
-    Give a .pt2, which is served for the purpose, or --url. Closed loops find what it can do, open loops how long users
-    wait; the pod's cost curve then says which maxBatch, maxWait and shapeBuckets fit. docs/bench.md explains it.
+    Give a .pt2, which is served for the purpose, or a URL. Closed loops find what it can do, open loops how long users
+    wait; the pod's cost curve then says which maxBatch, maxWait and shapeBuckets fit. Of a model that generates text:
+    the time to the first token and between tokens, and tokens/s, by clients. docs/bench.md explains it.
 
     Exit code 0: measured. 1: it could not be. 2: the command was not understood.
     """
     from rich.console import Console
 
     from headway_runtime.bench.errors import BenchError
+    from headway_runtime.bench.plan import Plan
     from headway_runtime.bench.plot import check_plot
     from headway_runtime.bench.plot import plot as draw
     from headway_runtime.bench.report import show
-    from headway_runtime.bench.session import Plan, Session
+    from headway_runtime.bench.results import Results
+    from headway_runtime.bench.session import Session
+    from headway_runtime.bench.text_report import show_text
+    from headway_runtime.bench.text_results import TextResults
+    from headway_runtime.bench.text_session import TextSession
     from headway_runtime.cli.serve_progress import Progress
     from headway_runtime.local import Interrupted, LocalError
 
-    if (file is None) == (url is None):
+    if (source is None) == (url is None):
         raise typer.BadParameter("give either a .pt2 or --url")
+    file = None
+    if source is not None and source.startswith(("http://", "https://")):
+        url = source
+    elif source is not None:
+        file = exported(Path(source))
     progress = Progress(logs=False)
     try:
         if plot is not None:
             check_plot(plot)
         plan = Plan(
             seconds=seconds,
-            connections=tuple(connections or (1, 16)),
+            connections=tuple(connections or ()),
             rates=tuple(rate or ()),
             latency_target=_duration(latency_target),
             sizes=_sizes(sizes or []),
@@ -82,8 +103,16 @@ def bench(
             verify=not no_verify,
         )
         with progress, _target(file, url, model, admin_url, manifest, plan.sizes, progress) as target:
-            results = Session(target, plan, progress.step).run()
-        if plot is not None:
+            results: Results | TextResults
+            if target.generates:
+                if plot is not None:
+                    raise BenchError(
+                        "--plot draws models that compute tensors, and this one generates text; leave it out"
+                    )
+                results = TextSession(target, plan, progress.step).run()
+            else:
+                results = Session(target, plan, progress.step).run()
+        if plot is not None and isinstance(results, Results):
             draw(results, plot)
     except Interrupted:
         raise typer.Exit(130) from None
@@ -96,7 +125,7 @@ def bench(
         console = Console(highlight=False, soft_wrap=True)
         if not console.is_terminal:
             console.width = WIDTH
-        show(results, console)
+        show_text(results, console) if isinstance(results, TextResults) else show(results, console)
 
 
 @contextlib.contextmanager

@@ -129,9 +129,8 @@ class Progress:
             self._console.print(f"  {in_force(*self._knobs, self._knobs[0])}", markup=False)
         if example is not None:
             self._console.print(f"\n{example}\n", markup=False)
-        if generation is None:
-            admin = "" if ports.admin == 8081 else f" --admin-url {ports.admin_url}"
-            self._console.print(f"  measure  headway bench --url {url}{admin}", markup=False)
+        admin = "" if ports.admin == 8081 else f" --admin-url {ports.admin_url}"
+        self._console.print(f"  measure  headway bench {url}{admin}", markup=False)
         self._console.print("Ctrl-C ends it.")
 
 
