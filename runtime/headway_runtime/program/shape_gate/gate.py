@@ -48,11 +48,6 @@ class ShapeGate:
         self._machine = self._build()
 
     @property
-    def weights(self) -> int:
-        """Bytes of all weights of the program, as they are stored: records that several share count once."""
-        return sum({w["offset"]: w["bytes"] for w in self._document["weights"]}.values())
-
-    @property
     def unknown(self) -> dict[str, str]:
         """Operators whose results depend on data, with the arguments that one of their calls has: not checked."""
         return dict(self._gauge.unknown)
