@@ -99,6 +99,7 @@ def test_a_url_is_measured_in_json_for_programs(server: PodProcess) -> None:
     assert [len(curve["points"]) for curve in found["costs"]] == [3, 3]
     assert found["advice"]["verified"] == []  # a pod elsewhere keeps its knobs
     assert found["requests"]["ranges"] == {"ids": [0, 9]}  # it knows 50 words
+    assert found["precision"] == "Exported"
 
 
 def test_a_pod_without_its_admin_port_is_measured_without_advice(server: PodProcess) -> None:

@@ -3,6 +3,9 @@
 import json
 import math
 import re
+import signal
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +19,7 @@ from headway_api.types import Padding, Precision, Spec
 from headway_runtime import closeness, memory, opened
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import resolve_buckets
+from headway_runtime.cli import app
 from headway_runtime.errors import FatalError
 from headway_runtime.export import Size, export_model
 from headway_runtime.parity import Sample
@@ -26,6 +30,7 @@ from headway_runtime.program.load import read_document
 from headway_runtime.program.shape_gate import ShapeGate
 from headway_runtime.proof.padding import prove_padding
 from headway_runtime.proof.trial import Request
+from typer.testing import CliRunner
 
 from tests.unit import proof_models
 from tests.unit.pod_process import pod, tensor
@@ -379,3 +384,37 @@ def test_the_page_gives_the_limits_of_the_code_and_a_manifest() -> None:
     shares = [f"{LEAST_EQUAL[each]:.0%}".replace("%", " %") for each in LOWER]
     assert page.count(f" | {shares[0]} | {shares[1]} |") == 2
     assert f"at least {quicker.NARROWEST} rows and columns and {quicker.LEAST:,} numbers" in page
+
+
+def test_a_file_is_served_and_measured_in_the_precision_that_is_asked_for(classifier: Path) -> None:
+    file = str(classifier.parent / "m.pt2")
+    quick = ["--seconds", "0.2", "--connections", "1", "--rate", "20", "--no-verify"]
+    done = CliRunner().invoke(app, ["bench", file, *quick, "--precision", "Int8", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["precision"] == "Int8"
+    refused = CliRunner().invoke(app, ["bench", "--url", "http://127.0.0.1:1", "--precision", "Int8"])
+    assert refused.exit_code == 2
+    assert "--precision is for a .pt2" in refused.output
+
+
+def test_serve_says_how_close_its_weights_are(classifier: Path) -> None:
+    program = "import sys, headway_runtime.cli as c; c.main()"
+    ports = ["--port", "0", "--admin-port", "0", "--grpc-port", "0"]
+    command = ["serve", str(classifier.parent / "m.pt2"), "--precision", "BFloat16", *ports]
+    with subprocess.Popen([sys.executable, "-c", program, *command], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith("Ctrl-C"):
+                break
+        process.send_signal(signal.SIGINT)
+    (weights,) = [line for line in said if line.startswith("  weights ")]
+    assert weights.split(maxsplit=1)[1].startswith("BFloat16, 3 golden samples: ")
+
+
+def test_serve_says_why_a_precision_is_refused(tmp_path: Path) -> None:
+    file = plain(Small(), torch.randn(2, 3), tmp_path / "m.pt2")
+    done = CliRunner().invoke(app, ["serve", str(file), "--precision", "Int8"])
+    assert done.exit_code == 1
+    assert "Accepted=False/PrecisionRefused: spec.precision: Int8, and this program has no weight" in done.output

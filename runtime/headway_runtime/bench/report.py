@@ -15,7 +15,8 @@ def show(results: Results, console: Console) -> None:
     made = ", ".join(f"{name} {sizes}" for name, sizes in results.sizes.items()) or "as given"
     ranges = "".join(f"; {name} {least} to {most}" for name, (least, most) in results.ranges.items())
     form = "binary tensors" if results.binary else "JSON"
-    console.print(f"[bold]{results.model}[/] at {results.url}; requests in {form}: {made}{ranges}")
+    weights = "" if results.precision is None else f"; weights {results.precision.value}"
+    console.print(f"[bold]{results.model}[/] at {results.url}{weights}; requests in {form}: {made}{ranges}")
     console.print(_measured(results))
     if results.at_target is not None:
         target = format_duration(results.at_target.target)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headway_api.podconfig import Recommendation
+from headway_api.types import Precision
 from headway_api.units import format_duration
 
 from headway_runtime.bench.advise import Advised, Setting
@@ -92,6 +93,7 @@ class Results:
     machine: Mapping[str, Any]
     measurements: list[Measurement] = field(default_factory=list)
     at_target: TargetRate | None = None
+    precision: Precision | None = None  # of the pod's large weights; None: unknown
     costs: Costs | None = None
     now: Setting | None = None
     advised: Advised | None = None
@@ -110,6 +112,8 @@ class Results:
             "measurements": [each.to_dict() for each in self.measurements],
             "warnings": [*([self.doubt] if self.doubt else []), *self.warnings],
         }
+        if self.precision is not None:
+            found["precision"] = self.precision.value
         if self.at_target is not None:
             found["latencyTarget"] = {
                 "target": self.at_target.target,

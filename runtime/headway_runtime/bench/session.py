@@ -39,6 +39,7 @@ class Session:
         self._plan = plan
         self._say = say
         report = target.report()
+        self._precision = None if report is None else report.precision
         self._costs = None if report is None else Costs.of(report.buckets.costs, target.model.batch)
         self._requests = self._make()
         host = str(target.address)
@@ -88,6 +89,7 @@ class Session:
             ranges=ranges,
             binary=plan.binary,
             machine=machine(),
+            precision=self._precision,
             costs=self._costs,
             warnings=list(self._target.warnings),
         )

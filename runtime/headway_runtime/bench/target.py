@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headway_api.podconfig import Knobs, Phase, Report, knobs_hash
-from headway_api.types import Oversize
+from headway_api.types import Oversize, Precision
 
 from headway_runtime import local
 from headway_runtime.bench.connection import Address
@@ -112,11 +112,13 @@ def served(
     file: Path,
     manifest: Path | None,
     *,
+    precision: Precision | None = None,
     sizes: Mapping[str, Distribution],
     say: Callable[[str], None],
     log: Callable[[str], None],
 ) -> Iterator[Target]:
-    """Serve a `.pt2` on free ports of loopback, as `headway serve` does, and end it.
+    """Serve a `.pt2` on free ports of loopback, as `headway serve` does, and end it. `precision`: rather than the
+    manifest's.
 
     Raises BenchError, LocalError, Interrupted.
     """
@@ -126,7 +128,7 @@ def served(
     with tempfile.TemporaryDirectory(prefix="headway-bench-") as name:
         folder = Path(name)
         found = local.read_manifest(manifest) if manifest else None
-        config = local.write_files(folder, file, found)
+        config = local.write_files(folder, file, found, precision=precision)
         chosen = config.artifact.program
         program = next((p for p in program_facts if p and (p["name"] == chosen if chosen else p["default"])), None)
         if program is not None and program["steps"] is None and program["generation"] is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from headway_api.types import Precision
 
 from headway_runtime.cli.arguments import exported
 
@@ -40,6 +41,9 @@ def bench(
     model: Annotated[str | None, option("NAME", "its name; known from the admin port")] = None,
     admin_url: Annotated[str | None, option("URL", "its pod's report; port 8081 of the same host")] = None,
     manifest: Annotated[Path | None, file_option("with a .pt2: a ModelDeployment, for its batching")] = None,
+    precision: Annotated[
+        Precision | None, typer.Option(help="with a .pt2: in which large weights are kept; else as the manifest says")
+    ] = None,
     seconds: Annotated[float, option("SECONDS", "of each measurement", min=0.2, max=3600)] = 5.0,
     connections: Annotated[
         list[int] | None, option("N", "clients of a closed loop; 1 and 16; of text 1, 4 and 16", min=1, max=900)
@@ -87,6 +91,8 @@ def bench(
         url = source
     elif source is not None:
         file = exported(Path(source))
+    if file is None and precision is not None:
+        raise typer.BadParameter("--precision is for a .pt2, which is served here; a served model has one")
     progress = Progress(logs=False)
     try:
         if plot is not None:
@@ -102,7 +108,7 @@ def bench(
             binary=binary,
             verify=not no_verify,
         )
-        with progress, _target(file, url, model, admin_url, manifest, plan.sizes, progress) as target:
+        with progress, _target(file, url, model, admin_url, manifest, precision, plan.sizes, progress) as target:
             results: Results | TextResults
             if target.generates:
                 if plot is not None:
@@ -135,6 +141,7 @@ def _target(
     model: str | None,
     admin_url: str | None,
     manifest: Path | None,
+    precision: Precision | None,
     sizes: "Mapping[str, Distribution]",
     progress: "Progress",
 ) -> Iterator["Target"]:
@@ -144,7 +151,7 @@ def _target(
         assert url is not None
         yield at_url(url, admin_url=admin_url, model=model)
     else:
-        with served(file, manifest, sizes=sizes, say=progress.step, log=progress.log) as target:
+        with served(file, manifest, precision=precision, sizes=sizes, say=progress.step, log=progress.log) as target:
             yield target
 
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from headway_api.names import CONFIG_KEY, KNOBS_KEY
 from headway_api.podconfig import ColdConfig, Knobs, Phase, Report
+from headway_api.types import Precision
 from rich.console import Console
 from rich.status import Status
 
@@ -111,6 +112,8 @@ class Progress:
         if generation is None:
             routes = [("infer", f"POST {url}/v2/models/{model}/infer")]
             routes.append(("gRPC", f"{ports.grpc_address}   (Open Inference Protocol v2)"))
+            if report.parity is not None and report.precision is not Precision.EXPORTED:
+                routes.append(("weights", report.parity.message))
             example = _example(ports, model)
         else:
             client, example = asking(url, model, chats=_chats(folder))
