@@ -19,7 +19,6 @@ from typing import Any, cast
 import uvloop
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
-from headway_api.types import Precision
 from headway_runtime.generation.opened import Kept
 from headway_runtime.generation.settings import Settings
 from headway_runtime.generation.values import FinishReason, Generate, Piece, Usage
@@ -147,7 +146,7 @@ async def idle(arguments: argparse.Namespace) -> float:
 async def compare(arguments: argparse.Namespace) -> dict[str, list[float]]:
     """Microseconds of each way, by round."""
     pod, engine, rivals = Pod(COLD, Metrics(), Origin()), ScriptedEngine(), Rivals()
-    fixed, kept = Settings(max_length=MAX_LENGTH), Kept(Precision.EXPORTED, 1, 1, "none")
+    fixed, kept = Settings(max_length=MAX_LENGTH), Kept(1, 1, "none")
     pod.install(Generator(cast("Any", engine), facts(), fixed, Bounds(4096, 256), kept))
     front = Front(pod)
     listeners = [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(2)]

@@ -16,7 +16,6 @@ from typing import Any, cast
 import httpx
 import uvloop
 from headway_api.podconfig import GenerationReport
-from headway_api.types import Precision
 from headway_runtime.errors import RequestError
 from headway_runtime.generation.constraints import Constraints
 from headway_runtime.generation.facts import Facts
@@ -186,7 +185,7 @@ def text_server(known: Facts | None = None) -> Iterator[TextServer]:
     async def live() -> None:
         pod, engine = Pod(COLD, Metrics(), Origin()), ScriptedEngine()
         fixed = Settings(max_length=MAX_LENGTH)
-        kept = Kept(Precision.EXPORTED, 1, 1, "none")
+        kept = Kept(1, 1, "none")
         pod.install(Generator(cast("Any", engine), known or facts(), fixed, Bounds(64, 256), kept))
         front = Front(pod)
         server = serve(documents(front), front)
