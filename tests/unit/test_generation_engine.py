@@ -20,6 +20,7 @@ from headway_runtime.errors import (
     ProgramFailedError,
     QueueFullError,
 )
+from headway_runtime.generation import refusals
 from headway_runtime.generation.delivery import Delivery, StepRecord
 from headway_runtime.generation.engine import Engine
 from headway_runtime.generation.sampling import Sampler
@@ -303,6 +304,19 @@ def test_a_full_queue_says_so_and_who_would_come_too_late_is_told_at_once() -> N
         time.sleep(0.002)
         house.engine.sweep()
         assert isinstance(preferred.ended[0], DeadlineExceededError)
+
+
+def test_nobody_would_come_too_late_because_of_those_that_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals.Departures, "until", lambda _, answers: 1000.0 * max(0, answers))
+    with open_house(max_sequences=1) as house:
+        house.gate.clear()
+        house.submit(ask((1, 2), 3), priority=Priority.LOW)
+        until(lambda: house.engine.busy_for() > 0)
+        with pytest.raises(OverloadedError):
+            house.submit(ask((1, 2), 3), priority=Priority.LOW, first_by=time.monotonic() + 500)
+        house.submit(ask((1, 2), 3), first_by=time.monotonic() + 500)
+        with pytest.raises(OverloadedError):
+            house.submit(ask((1, 2), 3), first_by=time.monotonic() + 500)
 
 
 def test_a_constraint_that_cannot_be_kept_fails_its_request_alone() -> None:

@@ -213,6 +213,19 @@ def test_a_preferred_request_takes_blocks_from_no_more_than_it_must() -> None:
         assert client.tokens() == expected(prompt(100, seed), 10)
 
 
+def test_one_waits_for_those_only_that_it_cannot_displace() -> None:
+    desk = Desk(max_sequences=2)
+    for priority in (Priority.LOW, Priority.LOW, Priority.LOW, Priority.NORMAL):
+        desk.submit(ask(prompt(5, priority), 30), priority=priority)
+    desk.step(10)
+    assert [desk.scheduler.before(priority) for priority in Priority] == [4, 1, 0]
+    desk.submit(ask(prompt(6), 30), priority=Priority.HIGH)
+    desk.step()
+    assert [desk.scheduler.before(priority) for priority in Priority] == [5, 2, 1]
+    gave_way = [sequence for sequence in desk.scheduler.line if sequence.gave_way]
+    assert [sequence.request.priority for sequence in gave_way] == [Priority.LOW]
+
+
 def test_nobody_gives_way_where_that_would_not_be_enough_or_to_an_equal() -> None:
     desk = Desk(blocks=33, max_length=500, max_sequences=16)
     equal = desk.submit(ask(prompt(300, 1), 40), priority=Priority.HIGH)

@@ -102,7 +102,7 @@ class Engine:
                 request.salt = request.id.to_bytes(8, "big")
             if (invalid := refusals.unanswerable(request, scheduler.longest)) is not None:
                 raise invalid
-            before = len(scheduler.line) + len(scheduler.running) + generate.n - settings.max_sequences
+            before = scheduler.before(stream.priority) + generate.n - settings.max_sequences
             wait = self._departures.until(before)
             if (late := refusals.overloaded(request, now, wait)) is not None:
                 raise late

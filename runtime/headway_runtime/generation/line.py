@@ -40,6 +40,10 @@ class WaitingLine:
         """The highest priority of those that wait; the lowest one if nobody does."""
         return max([level for level, count in self._counts.items() if count], default=Priority.LOW)
 
+    def at_least(self, priority: Priority) -> int:
+        """How many of this priority or a higher one wait."""
+        return sum([count for level, count in self._counts.items() if level >= priority])
+
     def refuses(self, request: Request, settings: Settings) -> Refusal | None:
         """Which bound a request would break; None: there is room for all its answers."""
         n, prompt = request.generate.n, len(request.generate.prompt)

@@ -32,6 +32,7 @@ stays comes to an end.
 from bisect import bisect_left, insort
 from collections.abc import Sequence as Many
 
+from headway_runtime.batching.tickets import Priority
 from headway_runtime.generation import admission, holdings
 from headway_runtime.generation.admission import OVERTAKERS, Beginners, Contender, Headroom
 from headway_runtime.generation.blocks import BlockPool
@@ -80,6 +81,10 @@ class Scheduler:
         self.requests[request.id] = request
         self._earliest = min(self._earliest, request.give_up)
         return None
+
+    def before(self, priority: Priority) -> int:
+        """Answers that one of this priority may have to wait for: it goes before the others, or displaces them."""
+        return self.line.at_least(priority) + sum([sequence.level >= priority for sequence in self.running])
 
     @property
     def earliest(self) -> float:
