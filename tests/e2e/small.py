@@ -78,11 +78,11 @@ class Small:
     def resource(self) -> Object:
         return self.platform.access.get(self.namespace, "modeldeployment", MODEL)
 
-    def wait(self, *types: str, seconds: float = 120) -> Object:
+    def wait(self, *types: str, seconds: float = 300) -> Object:
         """The resource as soon as these conditions are True at its present generation."""
         return wait_until(" and ".join(types), lambda: is_true(r := self.resource(), *types) and r, seconds=seconds)
 
-    def wait_reason(self, condition: str, reason: str, seconds: float = 120) -> str:
+    def wait_reason(self, condition: str, reason: str, seconds: float = 300) -> str:
         """The message of the condition as soon as it is False with the reason at the present generation."""
 
         def probe() -> str | None:
@@ -109,7 +109,7 @@ class Small:
             routers = self.platform.access.items(self.namespace, "pods", "-l", "headway.dev/component=router")
             return [self._healthy(router["metadata"]["name"], cluster) for router in routers] == [count, count]
 
-        wait_until(f"two routers that know {count} healthy pods", known, seconds=90, every=0.5)
+        wait_until(f"two routers that know {count} healthy pods", known, seconds=300, every=0.5)
 
     def _healthy(self, router: str, cluster: str) -> int:
         path = f"/api/v1/namespaces/{self.namespace}/pods/{router}:{ADMIN_PORT}/proxy/readout"
@@ -124,7 +124,7 @@ class Small:
             self.platform.access.reach(self.namespace, MODEL) as url,
             Traffic(url, MODEL, [BODY], clients=CLIENTS, keep_alive=CLIENTS // 2, pause=0.02) as traffic,
         ):
-            wait_until("the first answers", lambda: len(traffic.answers) > 20, seconds=30)
+            wait_until("the first answers", lambda: len(traffic.answers) > 20, seconds=180)
             yield traffic
             time.sleep(0.5)
 

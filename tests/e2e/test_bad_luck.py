@@ -106,7 +106,7 @@ def test_what_is_edited_or_deleted_by_hand_is_repaired(world: Small) -> None:
         knobs = access.get(NAMESPACE, "configmap", f"{MODEL}-knobs")["data"]["knobs.json"]
         return {f"{MODEL}-{stable}", MODEL} <= services and "maxWait" in knobs
 
-    wait_until("the repair", repaired, seconds=30)
+    wait_until("the repair", repaired, seconds=180)
     world.wait("Ready", "UpToDate", "KnobsApplied")
     assert {pod["metadata"]["uid"] for pod in world.pods(stable or "")} == before
 
@@ -117,12 +117,12 @@ def test_a_model_outlives_the_chart_and_can_still_be_deleted(world: Small) -> No
         with world.traffic() as traffic:
             access.run("helm", "uninstall", "headway", "-n", SYSTEM_NAMESPACE, "--wait", "--timeout=120s")
             gone = len(traffic.answers)
-            wait_until("answers without an operator", lambda: len(traffic.answers) > gone + 100, seconds=30)
+            wait_until("answers without an operator", lambda: len(traffic.answers) > gone + 100, seconds=180)
         assert not traffic.failures, traffic.failures[:3]
         access.kubectl("delete", "modeldeployment", "-n", NAMESPACE, MODEL, "--timeout=60s")
         selector = f"headway.dev/model={MODEL}"
         wait_until(
-            "its objects to go", lambda: not access.items(NAMESPACE, "all", "-l", selector), seconds=120, every=1
+            "its objects to go", lambda: not access.items(NAMESPACE, "all", "-l", selector), seconds=300, every=1
         )
     finally:
         world.platform.install(print)

@@ -77,7 +77,7 @@ def test_pieces_come_through_the_router_as_they_are_made(url: str) -> None:
 
 
 def test_the_status_says_what_the_pod_has_room_for(world: Small) -> None:
-    told = wait_until("status.generation", lambda: world.resource()["status"].get("generation"), seconds=90)
+    told = wait_until("status.generation", lambda: world.resource()["status"].get("generation"), seconds=300)
     assert told["maxLength"] == MAX_LENGTH
     assert told["blocks"] * told["blockTokens"] * told["bytesPerToken"] <= told["cacheBytes"] <= 16 * 2**20
     assert told["sequences"] == (told["blocks"] - 1) // (MAX_LENGTH // told["blockTokens"])
@@ -87,21 +87,21 @@ def test_the_status_says_what_the_pod_has_room_for(world: Small) -> None:
 def test_no_stream_breaks_while_a_canary_comes_is_promoted_and_rolled_back(world: Small, url: str) -> None:
     stable = world.revision("Stable")
     with Talk(url, MODEL, TOKENS) as talk:
-        wait_until("the first streams", lambda: len(talk.told) >= 4, seconds=60)
+        wait_until("the first streams", lambda: len(talk.told) >= 4, seconds=180)
         world.apply(canary={"artifact": {"uri": f"s3://{BUCKET}/qwen3.pt2"}, "weight": 50})
         world.wait("UpToDate", "Routed")
         canary = world.revision("Canary")
-        wait_until("an answer of the canary", lambda: canary in {told.revision for told in talk.told}, seconds=60)
+        wait_until("an answer of the canary", lambda: canary in {told.revision for told in talk.told}, seconds=180)
         promoted = copy.deepcopy(world.manifest)
         promoted["spec"]["artifact"]["uri"] = f"s3://{BUCKET}/qwen3.pt2"
         world.platform.access.apply(promoted)
-        wait_until("the promotion", lambda: world.revision("Stable") == canary, seconds=60)
+        wait_until("the promotion", lambda: world.revision("Stable") == canary, seconds=180)
         world.wait("UpToDate", "Routed", "RollbackReady")
         world.apply()
-        wait_until("the rollback", lambda: world.revision("Stable") == stable, seconds=60)
+        wait_until("the rollback", lambda: world.revision("Stable") == stable, seconds=180)
         world.wait("UpToDate", "Routed")
         world.apply(rollback={"keep": "None"})  # the pods of the other version end, with what they still write
-        wait_until("one version", lambda: len(world.resource()["status"]["revisions"]) == 1, seconds=120)
+        wait_until("one version", lambda: len(world.resource()["status"]["revisions"]) == 1, seconds=300)
     assert talk.broken == []
     assert {told.revision for told in talk.told} == {stable, canary}
     world.apply()
@@ -124,7 +124,7 @@ def test_knobs_are_acknowledged_while_streams_go_on_and_what_has_no_meaning_is_s
 
 
 def test_what_cannot_fit_is_refused_before_a_pod_is_made(world: Small) -> None:
-    wait_until("status.generation", lambda: world.resource()["status"].get("generation"), seconds=90)
+    wait_until("status.generation", lambda: world.resource()["status"].get("generation"), seconds=300)
     world.apply(generation={"maxLength": 1_000_000})
     message = world.wait_reason("Accepted", "WillNotFit")
     assert "No pod is made" in message

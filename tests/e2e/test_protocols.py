@@ -39,7 +39,7 @@ def grpc_input() -> list[tritonclient.grpc.InferInput]:
 
 
 def test_json_binary_tensors_and_grpc_give_the_same_answer_through_the_service(url: str) -> None:
-    answer = httpx.post(f"{url}/v2/models/{MODEL}/infer", json=BODY).json()["outputs"][0]
+    answer = httpx.post(f"{url}/v2/models/{MODEL}/infer", json=BODY, timeout=60).json()["outputs"][0]
     expected = np.array(answer["data"], dtype=np.float32).reshape(answer["shape"])
     with tritonclient.http.InferenceServerClient(url.removeprefix("http://")) as client:
         given = tritonclient.http.InferInput("x", list(X.shape), "FP32").set_data_from_numpy(X)
@@ -58,7 +58,7 @@ def test_a_canary_has_its_share_of_grpc_and_no_call_fails_while_it_comes_and_goe
         wait_until(
             "the candidate",
             lambda: client.infer(MODEL, grpc_input()).get_response().model_version != stable,
-            seconds=120,
+            seconds=300,
         )
         world.wait("UpToDate", "Routed")
         answered = [client.infer(MODEL, grpc_input()).get_response().model_version for _ in range(CALLS)]
@@ -67,7 +67,7 @@ def test_a_canary_has_its_share_of_grpc_and_no_call_fails_while_it_comes_and_goe
         wait_until(
             "the stable version alone",
             lambda: {client.infer(MODEL, grpc_input()).get_response().model_version for _ in range(20)} == {stable},
-            seconds=60,
+            seconds=180,
         )
     world.wait("UpToDate", "Routed")
 
@@ -82,13 +82,13 @@ def test_hot_fields_change_what_a_request_gets_and_restart_nothing(world: Small,
     effective = resource["status"]["knobs"]["effective"]
     assert (effective["cache"], effective["latencyTarget"]) == ({"bytes": "1Mi"}, "5s")
     infer = f"{url}/v2/models/{MODEL}/infer"
-    answers = [httpx.post(infer, json=BODY) for _ in range(2)]
+    answers = [httpx.post(infer, json=BODY, timeout=60) for _ in range(2)]
     assert answers[1].headers["x-headway-cache"] == "hit"
     assert answers[0].json() == answers[1].json()
-    assert httpx.post(infer, json=BODY | {"id": "x" * 3000}).status_code == 413
+    assert httpx.post(infer, json=BODY | {"id": "x" * 3000}, timeout=60).status_code == 413
     world.apply()
     world.wait("KnobsApplied")
-    assert "x-headway-cache" not in httpx.post(infer, json=BODY).headers
+    assert "x-headway-cache" not in httpx.post(infer, json=BODY, timeout=60).headers
     assert {pod["metadata"]["uid"] for pod in world.pods(stable)} == before
 
 

@@ -32,7 +32,7 @@ def _tell(story: Story, first: Object, second: Object, hostile: Object) -> None:
     for command in readme.commands("kubectl"):
         assert story.access.run(*command.split(), "-n", NAMESPACE)
     answer = httpx.post(
-        f"{story.url}/v2/models/{MODEL}/infer", content=readme.inference_body(), headers={"host": MODEL}
+        f"{story.url}/v2/models/{MODEL}/infer", content=readme.inference_body(), headers={"host": MODEL}, timeout=60
     )
     assert answer.json()["outputs"][0]["shape"] == [1, 384]
 

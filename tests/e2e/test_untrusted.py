@@ -86,7 +86,7 @@ def test_a_hostile_canary_never_runs_and_the_stable_answers_every_request(world:
         assert "the example inputs hold more than plain tensors" in said
         canary = world.revision("Canary")
         assert canary
-        (pod,) = wait_until("its second attempt", lambda: _tried_again(world, canary), seconds=60, every=0.5)
+        (pod,) = wait_until("its second attempt", lambda: _tried_again(world, canary), seconds=180, every=0.5)
         (serve,) = pod["status"]["containerStatuses"]
         assert (serve["name"], serve["started"], serve["restartCount"]) == (SERVE_CONTAINER, False, 0)
         assert "containerID" not in serve, "the container that would run it was never made"
@@ -100,7 +100,7 @@ def test_a_hostile_canary_never_runs_and_the_stable_answers_every_request(world:
         world.apply(canary={"artifact": {"uri": f"s3://{BUCKET}/small/2.pt2"}, "weight": 50})
         world.wait("UpToDate", "Routed", "ArtifactVerified")
         good = world.revision("Canary")
-        wait_until("answers of the good canary", lambda: traffic.by_revision()[good or ""] > 10, seconds=30)
+        wait_until("answers of the good canary", lambda: traffic.by_revision()[good or ""] > 10, seconds=180)
         world.apply()
         world.wait("UpToDate", "Routed")
     assert not traffic.failures, traffic.failures[:3]
@@ -196,7 +196,7 @@ def test_the_sandbox_denies_in_a_real_pod_what_was_possible_before_it(world: Sma
         status = access.get(NAMESPACE, "pod", "probe")["status"]
         return status if status["phase"] in ("Succeeded", "Failed") else None
 
-    status = wait_until("the probe to end", ended, seconds=90, every=0.3)
+    status = wait_until("the probe to end", ended, seconds=300, every=0.3)
     log = access.kubectl("logs", "-n", NAMESPACE, "probe", "-c", SERVE_CONTAINER)
     assert status["phase"] == "Succeeded", log
     told = json.loads(log.splitlines()[-1])
@@ -221,7 +221,7 @@ def test_a_compiled_program_is_served_when_a_builder_has_signed_it_and_by_no_oth
         world.wait("UpToDate", "Routed", "ArtifactVerified", "Sandboxed")
         assert f"signed by {keys.builder.keyid}" in message(world, "ArtifactVerified")
         native = world.revision("Stable")
-        wait_until("its answers", lambda: traffic.by_revision()[native or ""] > 10, seconds=30)
+        wait_until("its answers", lambda: traffic.by_revision()[native or ""] > 10, seconds=180)
         if world.platform.embedded:
             (pod,) = world.pods(native or "")
             (serve,) = node.processes(pod, "headway_runtime.serve")

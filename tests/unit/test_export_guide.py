@@ -116,6 +116,6 @@ def test_the_request_is_answered(folder: Path, tmp_path: Path) -> None:
     ((name, body),) = re.findall(r"curl \S+ http://localhost:8080/v2/models/(\S+)/infer .*?-d '(.*?)'", PAGE, re.DOTALL)
     with pod(tmp_path, folder / "sentiment", model=name) as serving:
         serving.wait_for_phase()
-        answer = httpx.post(f"{serving.url}/v2/models/{name}/infer", json=json.loads(body))
+        answer = httpx.post(f"{serving.url}/v2/models/{name}/infer", json=json.loads(body), timeout=60)
     (output,) = answer.json()["outputs"]
     assert (output["name"], output["datatype"], output["shape"]) == ("score", "FP32", [1, 2])

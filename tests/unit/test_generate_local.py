@@ -102,7 +102,7 @@ def test_serving_a_decoder_says_how_to_ask_it_and_the_example_is_answered_as_a_s
         assert url.endswith("/v1/chat/completions"), "it has a chat template"
         base = re.search(r'OpenAI\(base_url="(\S+)", api_key="none"\)', said)
         assert base is not None
-        assert httpx.get(f"{base[1]}/models").json()["data"][0]["id"] == "writer"
+        assert httpx.get(f"{base[1]}/models", timeout=60).json()["data"][0]["id"] == "writer"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) in (0, 130)
     finally:

@@ -66,7 +66,7 @@ def read(answers: Answers) -> list[Any]:
     """What comes until the final one of a request."""
     found = []
     while not found or not is_final(found[-1]):
-        result, error = answers.get(timeout=30)
+        result, error = answers.get(timeout=60)
         assert error is None, error
         found.append(result)
     return found
@@ -141,7 +141,7 @@ def test_requests_of_one_call_run_beside_one_another(server: PodProcess, client:
             client.async_stream_infer(MODEL, inputs(prompt), request_id=str(at), parameters=GREEDY)
         left = 4
         while left:
-            result, error = answers.get(timeout=30)
+            result, error = answers.get(timeout=60)
             assert error is None
             identifier = result.get_response().id
             order.append(identifier)
@@ -173,7 +173,7 @@ def test_an_error_is_an_answer_and_ends_nothing(
     client.start_stream(lambda result, error: answers.put((result, error)))
     try:
         client.async_stream_infer(MODEL, inputs(**given), parameters=parameters)
-        result, error = answers.get(timeout=30)
+        result, error = answers.get(timeout=60)
         client.async_stream_infer(MODEL, inputs(), parameters=GREEDY)
         assert len(read(answers)) > 10
     finally:
@@ -197,7 +197,7 @@ def test_inputs_that_are_wrong_are_named(client: triton.InferenceServerClient) -
             ([*inputs(), tensor("exclude_input_in_output", "BOOL", False)], "never begins with the prompt"),
         ):
             client.async_stream_infer(MODEL, given)
-            assert words in str(answers.get(timeout=30)[1])
+            assert words in str(answers.get(timeout=60)[1])
     finally:
         client.stop_stream()
 
@@ -207,7 +207,7 @@ def test_a_call_that_is_cancelled_frees_its_sequences(server: PodProcess, client
     client.start_stream(lambda result, error: answers.put((result, error)))
     endless = {**GREEDY, "max_tokens": 450, "n": 4}
     client.async_stream_infer(MODEL, inputs(), parameters=endless)
-    answers.get(timeout=30)
+    answers.get(timeout=60)
     before = cancelled(server)
     assert in_flight(server) == 1
     client.stop_stream(cancel_requests=True)
@@ -223,7 +223,7 @@ def test_a_timeout_of_a_request_is_its_own(client: triton.InferenceServerClient)
         client.async_stream_infer(
             MODEL, inputs(stream=False), timeout=50_000, parameters={**GREEDY, "max_tokens": 450, "n": 16}
         )
-        _, error = answers.get(timeout=30)
+        _, error = answers.get(timeout=60)
         client.async_stream_infer(MODEL, inputs(), parameters=GREEDY)
         assert len(read(answers)) > 10
     finally:
@@ -237,7 +237,7 @@ async def test_the_client_that_does_not_wait_streams_too(server: PodProcess) -> 
 
     text = ""
     async with triton_aio.InferenceServerClient(server.grpc) as client:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for result, error in client.stream_infer(requests()):
                 assert error is None
                 text += texts_of(result)[0]

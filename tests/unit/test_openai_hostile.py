@@ -161,7 +161,7 @@ def test_a_large_body_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPa
                 "prompt": "x",
                 "logit_bias": {str(at): 200 for at in range(biases)},
             }
-            answer = httpx.post(f"{server.url}{completions.PATH}", content=json.dumps(body))
+            answer = httpx.post(f"{server.url}{completions.PATH}", content=json.dumps(body), timeout=60)
             assert (answer.status_code, answer.json()["error"]["param"].split(".")[0]) == (400, "logit_bias")
     on_loop, beside = threads
     assert on_loop != beside

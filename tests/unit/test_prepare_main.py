@@ -132,7 +132,7 @@ def test_sigterm_ends_a_fetch_that_waits_for_its_store(pod: Pod) -> None:
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nbegun")
                 time.sleep(0.2)
                 process.terminate()
-                assert process.wait(10) == 128 + signal.SIGTERM
+                assert process.wait(60) == 128 + signal.SIGTERM
         finally:
             process.kill()
             process.communicate()

@@ -56,7 +56,7 @@ def pod_with(
     request = {"acts": acts or [], "world": facts, "lack": lack or {}, "user": None}
     arguments = command(folder, model, {"batching": BATCHING, **config}, port, admin_port)
     wrapped = [sys.executable, "-m", "tests.unit.sandbox_server", json.dumps(request), *arguments[3:]]
-    with (folder / "log").open("wb") as log, httpx.Client(timeout=10) as client:
+    with (folder / "log").open("wb") as log, httpx.Client(timeout=60) as client:
         process = subprocess.Popen(wrapped, stderr=log, cwd=ROOT)
         try:
             yield PodProcess(process, folder, port, admin_port, client)
@@ -84,7 +84,7 @@ def test_a_traitor_in_the_server_is_refused_everything_while_it_serves(prepared:
         assert server.terminate() == 0
 
 
-def eventually(file: Path, seconds: float = 30) -> str:
+def eventually(file: Path, seconds: float = 120) -> str:
     end = time.monotonic() + seconds
     while not file.exists():
         assert time.monotonic() < end
@@ -141,7 +141,7 @@ def test_the_report_and_the_metrics_say_that_nothing_is_missing(prepared: Path, 
 def test_a_pod_that_demands_the_sandbox_refuses_a_kernel_without_it(prepared: Path, tmp_path: Path) -> None:
     mount(tmp_path / "knobs", "{}")
     with pod_with(tmp_path, prepared, {"sandbox": "Require"}, lack=NO_LANDLOCK) as server:
-        assert server.process.wait(30) == 1
+        assert server.process.wait(60) == 1
     message = json.loads((tmp_path / "termination-log").read_text())
     assert (message["condition"], message["reason"]) == ("Accepted", "SandboxUnavailable")
     assert message["field"] == "spec.template.sandbox"
@@ -196,7 +196,7 @@ def test_modules_are_not_taken_from_the_folder_it_is_started_in(
     arguments = command(tmp_path, prepared, {"batching": BATCHING}, port, admin_port)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PYTHONPATH": path} if path else {}
-    with (tmp_path / "log").open("wb") as log, httpx.Client(timeout=10) as client:
+    with (tmp_path / "log").open("wb") as log, httpx.Client(timeout=60) as client:
         process = subprocess.Popen(arguments, stderr=log, cwd=tmp_path, env=environment)
         try:
             PodProcess(process, tmp_path, port, admin_port, client).wait_for_phase()
@@ -216,7 +216,7 @@ def test_as_a_pods_user_it_serves_and_other_processes_of_that_user_cannot_look_i
         arguments = command(folder, folder / "model", {"batching": BATCHING}, port, admin_port)
         for each in (folder, *folder.rglob("*")):
             os.chown(each, POD_USER, POD_USER, follow_symlinks=False)
-        client = stack.enter_context(httpx.Client(timeout=10))
+        client = stack.enter_context(httpx.Client(timeout=60))
         as_user: dict[str, Any] = {"user": POD_USER, "group": POD_USER, "extra_groups": []}
         log = stack.enter_context((folder / "log").open("wb"))
         environment = {"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "HOME": "/tmp", "USER": "headway"}

@@ -21,6 +21,8 @@ from PIL import Image as Pillow
 from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 
+from tests.unit.pod_process import until
+
 PHOTO = Pillow.fromarray(np.random.default_rng(3).integers(0, 256, (90, 130, 3), dtype=np.uint8))
 
 
@@ -168,7 +170,7 @@ class Client:
         self.over = threading.Event()
         call = Call(time.monotonic() + 30, lambda: False, self._done)
         step.call(Given({"image": BytesArray((len(items),), items)}), call, self._then)
-        assert self.over.wait(30)
+        assert self.over.wait(60)
 
     def _then(self, given: Given, call: Call) -> None:
         self.given = given
@@ -203,7 +205,8 @@ def test_no_image_is_no_row_and_one_bad_image_fails_its_request_once(step: Image
     assert nobody.given is not None
     assert tuple(nobody.given.inputs["pixels"].shape) == (0, 3, 8, 8)
     client = Client(step, encoded(PHOTO), b"no", b"neither")
-    time.sleep(0.1)
+    until(lambda: client.told, "a word")
+    time.sleep(0.1)  # in which another could come
     (error,) = client.told
     assert "is no JPEG, PNG or WebP" in str(error)
     assert client.given is None

@@ -184,7 +184,7 @@ def test_a_text_on_which_the_library_panics_fails_alone_and_others_go_on() -> No
     crew: Crew[str, Any] = Crew("text", found.encode, hand, untimed, threads=1, most=9, bytes=999)
     crew.submit(sheet.job("a" * 40 + "b", wanted=2))
     crew.submit(sheet.job("good", wanted=2))
-    assert sheet.full.wait(30)
+    assert sheet.full.wait(60)
     crew.stop()
     failed, good = sorted(sheet.results, key=lambda result: not isinstance(result, RequestError))
     assert "the step text failed on this request: PanicException" in str(failed)
@@ -233,18 +233,18 @@ def test_what_waits_together_is_worked_on_together() -> None:
     def work(payloads: Any) -> list[str]:
         turns.append(list(payloads))
         entered.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return [payload.upper() for payload in payloads]
 
     sheet = Sheet()
     crew: Crew[str, str] = Crew("test", work, hand, untimed, threads=1, most=3, bytes=100)
     crew.submit(sheet.job("a", wanted=6))
-    assert entered.wait(10)
+    assert entered.wait(60)
     for text in ("b", "c", "d", "e", "f" * 200):
         crew.submit(sheet.job(text, wanted=6))
     assert crew.busy_for() > 0
     go_on.set()
-    assert sheet.full.wait(10)
+    assert sheet.full.wait(60)
     assert turns == [["a"], ["b", "c", "d"], ["e"], ["f" * 200]]
     assert sheet.results[:3] == ["A", "B", "C"]
     crew.stop()
