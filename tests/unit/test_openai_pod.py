@@ -224,12 +224,14 @@ def test_a_schema_is_obeyed(client: OpenAI) -> None:
         assert isinstance(parsed.choices[0].message.parsed, Weather)
         assert parsed.choices[0].finish_reason == "stop"
     text = ""
-    schema = {"type": "json_schema", "json_schema": {"name": "w", "schema": Weather.model_json_schema()}}
+    closed = {**Weather.model_json_schema(), "additionalProperties": False}  # others have no bound
+    schema = {"type": "json_schema", "json_schema": {"name": "w", "schema": closed}}
     for chunk in client.chat.completions.create(
         model=MODEL,
-        messages=user("?"),
+        messages=user("weather?"),
         response_format=schema,
         stream=True,
+        seed=0,
         max_tokens=200,  # type: ignore[arg-type]
     ):
         text += chunk.choices[0].delta.content or ""
