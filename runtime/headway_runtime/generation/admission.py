@@ -79,6 +79,8 @@ def beginners(
 ) -> Beginners:
     """Who may begin, `without` those for whom it is too early. `running`: by standing, the first one first."""
     most = min(settings.max_sequences, max(1, settings.step_tokens * 7 // 8))
+    if len(running) >= most and line.highest <= running[-1].level:
+        return Beginners()  # the usual case under load
     chosen: list[Contender] = []
     displaced: dict[Sequence, list[Sequence]] = {}
     held: Sequence | None = None

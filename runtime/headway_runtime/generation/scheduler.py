@@ -152,8 +152,11 @@ class Scheduler:
                 beginners = admission.beginners(
                     self.pool, self.line, self.running, self.settings, headroom=self._headroom.blocks, without=early
                 )
-            gone = {each for those in beginners.displaced.values() for each in those}
-            given = self._given([each for each in self.running if each not in gone], beginners.chosen)
+            staying = self.running
+            if beginners.displaced:
+                gone = {each for those in beginners.displaced.values() for each in those}
+                staying = [each for each in staying if each not in gone]
+            given = self._given(staying, beginners.chosen)
             idle = {sequence for sequence in beginners.displaced if not given.get(sequence)}
             if not idle:
                 return beginners, given
