@@ -110,6 +110,54 @@ def test_a_row_has_the_same_bits_whatever_is_beside_it(
     assert same_bits(packed(level, weight, precision, threads)(x[first:last]), together[first:last])
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 130), min_size=1, max_size=9),
+    more=st.integers(0, 3),
+    n=widths,
+    k=widths,
+    threads=st.sampled_from([1, 2]),
+)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("precision", list(Precision))
+def test_rows_that_are_multiplied_have_the_bits_of_all_together_and_the_others_are_nought(
+    level: int, precision: Precision, lengths: list[int], more: int, n: int, k: int, threads: int
+) -> None:
+    size = max(lengths) + more
+    x, weight, bias = normal(len(lengths), size, k), normal(n, k, seed=1), normal(n, seed=2)
+    product = packed(level, weight, precision, threads)
+    every, some = product(x, bias), product(x, bias, torch.tensor(lengths))
+    for row, length in enumerate(lengths):
+        assert same_bits(some[row, :length], every[row, :length])
+        assert not bool(some[row, length:].any())
+
+
+def test_what_is_left_out_may_hold_anything() -> None:
+    x = normal(2, 4, 64)
+    x[0, 2:] = float("nan")
+    y = packed(None if not LEVELS else LEVELS[-1], normal(64, 64), Precision.EXPORTED)(x, None, torch.tensor([2, 4]))
+    assert bool(y.isfinite().all())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        torch.tensor([1, 2, 3]),
+        torch.tensor([1, 5]),
+        torch.tensor([-1, 2]),
+        torch.tensor([[1], [2]]),
+        torch.tensor([1, 2], dtype=torch.int32),
+        torch.tensor([1, 9, 2, 9])[::2],
+        torch.empty(0, dtype=torch.int64),
+    ],
+    ids=["three rows", "too long", "negative", "two axes", "other type", "not side by side", "none"],
+)
+def test_lengths_that_are_not_those_of_x_are_refused(level: int, lengths: torch.Tensor) -> None:
+    with pytest.raises(RuntimeError, match="lengths"):
+        packed(level, normal(64, 64), Precision.EXPORTED)(normal(2, 4, 64), None, lengths)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("precision", list(Precision))
 def test_threads_change_nothing(level: int, precision: Precision) -> None:

@@ -94,7 +94,41 @@ def test_a_product_stays_within_what_it_is_given(kind: int, at_end: bool, level:
             packed = guarded(torch.zeros(native.linear_bytes(kind, n, k), dtype=torch.uint8), at_end=at_end)
             native.linear_pack(kind, guarded(torch.randn(n, k), at_end=at_end), packed)
             y = guarded(torch.empty(m, n), at_end=at_end)
-            native.linear((x.data_ptr(), packed.data_ptr(), bias.data_ptr(), y.data_ptr()), m, n, k, kind)
+            native.linear((x.data_ptr(), packed.data_ptr(), bias.data_ptr(), y.data_ptr(), 0), m, (n, k), kind)
+
+    assert fate(multiply) == "returned"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_a_product_of_some_rows_stays_within_what_it_is_given_whatever_the_lengths(
+    kind: int, at_end: bool, level: int
+) -> None:
+    """Lengths come from our engine, and are checked all the same: what is not refused is computed in bounds."""
+
+    def multiply() -> None:
+        torch.set_num_threads(1)
+        native, draw, refused = library(level), random.Random(kind), 0
+        for number in range(120):
+            m, n, k = draw.choice(((6, 64, 64), (7, 65, 100), (12, 3, 1030), (200, 70, 33)))
+            x, bias = (guarded(torch.randn(*shape), at_end=at_end) for shape in ((m, k), (n,)))
+            packed = guarded(torch.zeros(native.linear_bytes(kind, n, k), dtype=torch.uint8), at_end=at_end)
+            native.linear_pack(kind, torch.randn(n, k), packed)
+            y = guarded(torch.full((m, n), 7.0), at_end=at_end)
+            batch = draw.choice([1, 2, m, m // 2, m + 1, 5])
+            most = m // batch + (draw.random() < 0.2)
+            values = [draw.choice([0, 1, most, draw.randint(0, most)]) for _ in range(batch)]
+            if draw.random() < 0.2:
+                values[draw.randrange(batch)] = draw.choice([-1, m + 1, 1 << 40, -(1 << 62), (1 << 63) - 1])
+            lengths = guarded(torch.tensor(values), at_end=at_end)
+            at = (x.data_ptr(), packed.data_ptr(), bias.data_ptr(), y.data_ptr(), lengths.data_ptr())
+            try:
+                native.linear(at, m, (n, k), kind, batch)
+            except RuntimeError:
+                refused += 1
+                assert bool((y == 7).all()), number
+        assert 20 < refused < 100
 
     assert fate(multiply) == "returned"
 

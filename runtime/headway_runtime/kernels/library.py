@@ -24,9 +24,10 @@ _FAILURES = {
     6: "a slot beyond the cache's blocks",
     7: "a block beyond the cache's blocks",
     8: "sizes that the kernels have no code for",
+    9: "lengths that are not those of its rows",
 }
 _ATTENTION = struct.Struct("10P17q2d")  # `Attention` in native/headway.h
-_LINEAR = struct.Struct("4P6q")  # `Linear`
+_LINEAR = struct.Struct("5P7q")  # `Linear`
 
 
 class Library:
@@ -66,9 +67,12 @@ class Library:
         outputs, inputs = weight.shape
         self._check(self._pack(self.level, kind, weight.data_ptr(), outputs, inputs, packed.data_ptr()))
 
-    def linear(self, pointers: tuple[int, int, int, int], rows: int, outputs: int, inputs: int, kind: int) -> None:
-        """`Linear` in native/headway.h: x, weights, bias or 0, y. Raises RuntimeError."""
-        if failure := self._linear(_LINEAR.pack(*pointers, rows, outputs, inputs, kind, self.threads, self.level)):
+    def linear(self, pointers: tuple[int, ...], rows: int, shape: tuple[int, int], kind: int, batch: int = 0) -> None:
+        """`Linear` in native/headway.h: x, weights, bias or 0, y, and the addresses of `batch` lengths, or 0; `shape`
+        [N, K] of the weight. Raises RuntimeError.
+        """
+        packed = _LINEAR.pack(*pointers, rows, *shape, kind, self.threads, self.level, batch)
+        if failure := self._linear(packed):
             self._check(failure)
 
     def _check(self, failure: int) -> None:

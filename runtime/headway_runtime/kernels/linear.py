@@ -20,8 +20,14 @@ class Packed(Protocol):
 
     bytes: int
 
-    def __call__(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """x [.., K] and bias [N] of one floating type; [.., N] of that type. Raises RuntimeError for other shapes."""
+    def __call__(
+        self, x: torch.Tensor, bias: torch.Tensor | None = None, lengths: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """x [.., K] and bias [N] of one floating type; [.., N] of that type. Raises RuntimeError for other shapes.
+
+        `lengths`, int64 [B]: of x [B, .., K] only so many rows of each are wanted; the others need not be computed, and
+        are 0 then. RuntimeError where there are not so many.
+        """
 
 
 def pack(weight: torch.Tensor, precision: Precision) -> Packed:
@@ -66,7 +72,7 @@ def bytes_of(outputs: int, inputs: int, dtype: torch.dtype, precision: Precision
 class _NativeLinear:
     def __init__(self, library: Library, weight: torch.Tensor, kind: int) -> None:
         self._library = library
-        self._shape = tuple(weight.shape)
+        self._shape = (weight.shape[0], weight.shape[1])
         self._inputs = self._shape[1:]
         self._kind = kind
         self.bytes = library.linear_bytes(kind, *weight.shape)
@@ -74,10 +80,12 @@ class _NativeLinear:
         self._at = self._packed.data_ptr()
         library.linear_pack(kind, weight.detach().float().contiguous(), self._packed)
 
-    def __call__(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(
+        self, x: torch.Tensor, bias: torch.Tensor | None = None, lengths: torch.Tensor | None = None
+    ) -> torch.Tensor:
         outputs, inputs = self._shape
         if x.dtype is not torch.float32:
-            return self(x.float(), None if bias is None else bias.float()).to(x.dtype)
+            return self(x.float(), None if bias is None else bias.float(), lengths).to(x.dtype)
         if bias is not None or not x.is_cpu or x.shape[-1:] != self._inputs:
             _check(x, bias, self._shape, self._packed.device)
             bias = None if bias is None else bias.contiguous().resolve_neg()
@@ -85,7 +93,12 @@ class _NativeLinear:
             x = x.contiguous().resolve_neg()
         y = torch.empty((*x.shape[:-1], outputs))
         at = (x.data_ptr(), self._at, 0 if bias is None else bias.data_ptr(), y.data_ptr())
-        self._library.linear(at, x.numel() // inputs, outputs, inputs, self._kind)
+        if lengths is None:
+            self._library.linear((*at, 0), x.numel() // inputs, self._shape, self._kind)
+        else:
+            _check_lengths(x, lengths)
+            every = (*at, lengths.data_ptr())
+            self._library.linear(every, x.numel() // inputs, self._shape, self._kind, len(lengths))
         return y
 
 
@@ -102,7 +115,9 @@ class _PlainLinear:
             self._weight = weight.to(torch.bfloat16 if kind == BFLOAT16 else torch.float32)
         self.bytes = sum(t.numel() * t.element_size() for t in (self._weight, self._scales))
 
-    def __call__(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(
+        self, x: torch.Tensor, bias: torch.Tensor | None = None, lengths: torch.Tensor | None = None
+    ) -> torch.Tensor:
         _check(x, bias, self._shape, self._weight.device)
         if self._kind == INT8:
             y = reference.linear_int8(x.float(), self._weight, self._scales)
@@ -119,3 +134,10 @@ def _check(x: torch.Tensor, bias: torch.Tensor | None, shape: tuple[int, ...], d
         raise RuntimeError(f"linear: x is {list(x.shape)} on {x.device}, not [.., {inputs}] on {device}")
     if bias is not None and (bias.shape != (outputs,) or bias.dtype != x.dtype or bias.device != device):
         raise RuntimeError(f"linear: the bias is {bias.dtype} {list(bias.shape)}, not {x.dtype} [{outputs}]")
+
+
+def _check_lengths(x: torch.Tensor, lengths: torch.Tensor) -> None:
+    """What the library cannot see: that there are as many numbers as it will read. It looks at the numbers itself."""
+    plain = lengths.dtype is torch.int64 and lengths.is_cpu and lengths.is_contiguous() and not lengths.is_neg()
+    if not plain or lengths.dim() != 1 or x.dim() < 2 or x.shape[0] != len(lengths):
+        raise RuntimeError(f"linear: lengths are {lengths.dtype} {list(lengths.shape)}, of x {list(x.shape)}")

@@ -19,13 +19,28 @@ struct Attention {
   double scale, softcap;
 };
 
-// One product y = x W^T + b; `linear.py` packs it.
+constexpr int64_t PIECE = 96;  // rows of a product that are computed together, at most
+
+// Rows of a product: `rows` from `row` on.
+struct Part {
+  int64_t row, rows;
+};
+
+// One product y = x W^T + b; `linear.py` packs it. Where there are lengths, its rows are [B, M / B]: the first
+// `lengths[b]` of each b are multiplied, and the others of y become 0.
 struct Linear {
-  const float *x;       // [M, K], dense
-  const void *weights;  // as `pack` wrote them
-  const float *bias;    // [N] or null
-  float *y;             // [M, N], dense
-  int64_t M, N, K, kind, threads, level;
+  const float *x;          // [M, K], dense
+  const void *weights;     // as `pack` wrote them
+  const float *bias;       // [N] or null
+  float *y;                // [M, N], dense
+  const int64_t *lengths;  // [B] or null
+  int64_t M, N, K, kind, threads, level, B;
+};
+
+// The same for the levels: `count` parts of at most PIECE rows, all within x and y; null: all M rows.
+struct Product : Linear {
+  const Part *parts;
+  int64_t count, rows;  // in all parts
 };
 
 enum Kind { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
@@ -42,7 +57,7 @@ struct Level {
   const char *name;
   int64_t (*linear_bytes)(int64_t kind, int64_t N, int64_t K);
   void (*linear_pack)(int64_t kind, const float *weight, int64_t N, int64_t K, void *packed);
-  int (*linear)(const Linear *);
+  int (*linear)(const Product *);
   int (*attend)(const Attention *);
 };
 
@@ -57,4 +72,5 @@ enum Failure {
   BAD_SLOT = 6,
   BAD_BLOCK = 7,
   BAD_SIZES = 8,
+  BAD_LENGTHS = 9,
 };

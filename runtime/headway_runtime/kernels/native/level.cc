@@ -16,7 +16,7 @@ void pack(int64_t kind, const float *weight, int64_t N, int64_t K, void *packed)
   OF_LEVEL(pack_bfloat16)(weight, N, K, (uint16_t *)packed);
 }
 
-int run(const Linear *of) {
+int run(const Product *of) {
   if (of->kind == INT8) return OF_LEVEL(linear_int8)(*of);
   if (of->kind == BFLOAT16) return OF_LEVEL(linear_bfloat16)(*of);
   OF_LEVEL(linear_float)(*of);

@@ -1,4 +1,7 @@
 // What Python calls: it chooses the level for this processor, and checks every number before memory is touched.
+#include <stdlib.h>
+#include <string.h>
+
 #include "headway.h"
 #include "vectors.h"
 
@@ -65,6 +68,31 @@ bool fits(int64_t kind, int64_t N, int64_t K) {
   return kind >= FLOAT32 && kind <= INT8 && N > 0 && K > 0 && N < MOST << 12 && K <= MOST;
 }
 
+int multiply(const Linear &of, const Part *parts, int64_t count, int64_t rows) {
+  Product product{of, parts, count, rows};
+  return LEVELS[of.level]->linear(&product);
+}
+
+int multiply_some(const Linear &of) {
+  if (of.B < 1 || of.M % of.B) return BAD_LENGTHS;
+  int64_t span = of.M / of.B, rows = 0;
+  for (int64_t b = 0; b < of.B; b++) {
+    if (of.lengths[b] < 0 || of.lengths[b] > span) return BAD_LENGTHS;
+    rows += of.lengths[b];
+  }
+  Part *parts = (Part *)malloc((rows / PIECE + of.B) * sizeof(Part));  // each b has one at most that is not full
+  if (!parts) return NO_MEMORY;
+  int64_t count = 0;
+  for (int64_t b = 0; b < of.B; b++) {
+    int64_t length = of.lengths[b], row = b * span, end = row + length;
+    memset(of.y + end * of.N, 0, (span - length) * of.N * sizeof(float));
+    for (; row < end; row += parts[count++].rows) parts[count] = {row, end - row < PIECE ? end - row : PIECE};
+  }
+  int failure = rows ? multiply(of, parts, count, rows) : FINE;
+  free(parts);
+  return failure;
+}
+
 }  // namespace
 
 // Levels that this processor can run are 0 to the result; -1: none.
@@ -84,7 +112,8 @@ EXPORT int headway_linear_pack(int64_t level, int64_t kind, const float *weight,
 
 EXPORT int headway_linear(const Linear *of) {
   if (!fits(of->kind, of->N, of->K) || of->M < 0 || of->M >= 1 << 28) return BAD_SIZES;
-  return of->M ? LEVELS[of->level]->linear(of) : FINE;
+  if (!of->M) return FINE;
+  return of->lengths ? multiply_some(*of) : multiply(*of, nullptr, 0, of->M);
 }
 
 EXPORT int headway_attend(const Attention *of) {

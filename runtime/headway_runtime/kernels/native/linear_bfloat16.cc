@@ -56,12 +56,13 @@ void OF_LEVEL(pack_bfloat16)(const float *weight, int64_t N, int64_t K, uint16_t
       }
 }
 
-int OF_LEVEL(linear_bfloat16)(const Linear &of) {
+int OF_LEVEL(linear_bfloat16)(const Product &of) {
   int64_t pairs = pairs_of(of.K);
   uint16_t *x = (uint16_t *)malloc(of.M * pairs * 4);
   if (!x) return NO_MEMORY;
-  for (int64_t m = 0; m < of.M; m++)
+  over_rows(of, [&](int64_t m) {
     for (int64_t k = 0; k < 2 * pairs; k++) x[m * 2 * pairs + k] = k < of.K ? narrowed(of.x[m * of.K + k]) : 0;
+  });
   over_strips(of, sizeof(uint16_t), [&](int64_t strip, int64_t strips, int64_t row, int64_t rows, Tile &tile) {
     for (int64_t k = 0; k < pairs; k += DEPTH) {
       int64_t depth = pairs - k < DEPTH ? pairs - k : DEPTH;

@@ -16,7 +16,7 @@ void OF_LEVEL(pack_float)(const float *weight, int64_t N, int64_t K, float *pack
       }
 }
 
-void OF_LEVEL(linear_float)(const Linear &of) {
+void OF_LEVEL(linear_float)(const Product &of) {
   over_strips(of, sizeof(float), [&](int64_t strip, int64_t strips, int64_t row, int64_t rows, Tile &tile) {
     for (int64_t k = 0; k < of.K; k += DEPTH) {
       int64_t depth = of.K - k < DEPTH ? of.K - k : DEPTH;

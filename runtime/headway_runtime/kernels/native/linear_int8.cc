@@ -146,16 +146,18 @@ void OF_LEVEL(pack_int8)(const float *weight, int64_t N, int64_t K, uint8_t *pac
     }
 }
 
-int OF_LEVEL(linear_int8)(const Linear &of) {
+int OF_LEVEL(linear_int8)(const Product &of) {
   int64_t groups = groups_of(of.K), all_groups = of.M * groups;
   char *room = (char *)malloc(all_groups * (GROUP + sizeof(float) + sizeof(int32_t)));
   if (!room) return NO_MEMORY;
   float *scales = (float *)(room + all_groups * GROUP);
   Tokens x{(int8_t *)room, scales, (int32_t *)(scales + all_groups), groups};
-  for (int64_t at = 0; at < all_groups; at++) {
-    int64_t k = at % groups * GROUP, count = of.K - k < GROUP ? of.K - k : GROUP;
-    x.scales[at] = quantise(of.x + at / groups * of.K + k, count, x.bytes + at * GROUP, x.starts + at);
-  }
+  over_rows(of, [&](int64_t m) {
+    for (int64_t g = 0; g < groups; g++) {
+      int64_t k = g * GROUP, count = of.K - k < GROUP ? of.K - k : GROUP, at = m * groups + g;
+      x.scales[at] = quantise(of.x + m * of.K + k, count, x.bytes + at * GROUP, x.starts + at);
+    }
+  });
   over_strips(of, sizeof(int8_t), [&](int64_t strip, int64_t strips, int64_t row, int64_t rows, Tile &tile) {
     const int8_t *weights = (const int8_t *)of.weights + strip * groups * GROUP_BYTES;
     // Few rows wait for memory: two passes follow it side by side. More rows do not, and a strip stays near for them.
