@@ -41,7 +41,10 @@ class Watch:
             return False
         layout = self._layout
         rows = 1 if layout.batch is None else record.sizes[layout.batch]
-        self._observed.ran(rows, layout.padded_sizes(record.sizes), record.seconds)
+        seconds = record.seconds
+        if layout.skips is not None:
+            seconds /= layout.skips.cost(record.real_cells, record.run_cells)  # as if nothing were left out
+        self._observed.ran(rows, layout.padded_sizes(record.sizes), seconds)
         if now < self._next:
             return False
         self._next = now + RECOST_SECONDS

@@ -20,8 +20,10 @@ def true_cost(rows: int, sizes: tuple[int, ...]) -> float:
     return measured(rows, *sizes)
 
 
-def line(cost: Cost | None, *sizes: tuple[int, ...], max_batch: int = 8, rows: int = 1) -> Policy:
-    policy = Policy(Limits(max_batch, 0.0, 10_000, 10**9), cost)
+def line(
+    cost: Cost | None, *sizes: tuple[int, ...], max_batch: int = 8, rows: int = 1, left_out: float = 0.0
+) -> Policy:
+    policy = Policy(Limits(max_batch, 0.0, 10_000, 10**9), cost, left_out=left_out)
     for number, each in enumerate(sizes):
         policy.admit(Ticket(number, "g", rows, 1, number * 1e-3, FOREVER, each))
     return policy
@@ -137,6 +139,47 @@ def test_a_choice_looks_at_no_more_however_many_wait(waiting: int) -> None:
     policy = line(cost, *[(length,) for length in mixed_lengths(waiting, seed=2)], max_batch=32)
     assert policy.plan(1e6).tickets
     assert asked <= 2 * 25 * 33, "each piece of the window as a ceiling, for each number of rows, once"
+
+
+def of_cells(rows: int, sizes: tuple[int, ...]) -> float:
+    return 40.0 + rows * sizes[0]
+
+
+@pytest.mark.parametrize(("left_out", "together"), [(0.0, [0]), (0.35, [0]), (0.45, [0, 1]), (1.0, [0, 1])])
+def test_unlike_requests_run_together_where_what_fills_them_up_is_left_out(
+    left_out: float, together: list[int]
+) -> None:
+    """Apart they cost 180, and together 220, of whose cells 80 in 180 fill up: worth it from a share of 0.41 on."""
+    assert chosen(line(of_cells, (10,), (90,), left_out=left_out)) == together
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=7),
+    st.integers(1, 8),
+    st.sampled_from([0.0, 0.3, 0.8, 1.0]),
+    st.sampled_from([1.0, 40.0, 400.0]),
+)
+def test_the_cut_is_the_cheapest_of_all(lengths: list[int], most: int, left_out: float, of_a_run: float) -> None:
+    """All the runs of a line, served one after the other while nothing arrives, cost what the cheapest cut costs."""
+
+    def cost(part: list[int]) -> float:
+        rows, longest = len(part), max(part)
+        spared = left_out * (1 - sum(part) / (rows * longest))
+        return (of_a_run + rows * longest) * (1 + 0.001 * rows) * (1 - spared)
+
+    def cheapest(of: list[int]) -> float:
+        ends = range(1, min(most, len(of)) + 1)
+        return min((cost(of[:end]) + cheapest(of[end:]) for end in ends), default=0.0)
+
+    policy = Policy(Limits(most, 0.0, 10_000, 10**9), lambda rows, sizes: of_a_run + rows * sizes[0], left_out=left_out)
+    for number, length in enumerate(lengths):
+        policy.admit(Ticket(number, "g", 1, 1, number * 1e-3, FOREVER, (length,)))
+    first = [lengths[ticket.id] for ticket in policy.plan(1e6).tickets]
+    rest = lengths.copy()
+    for length in first:
+        rest.remove(length)
+    assert cost(first) + cheapest(sorted(rest)) <= cheapest(sorted(lengths)) * (1 + 1e-9)
 
 
 SIZES = st.tuples(st.integers(1, 12), st.integers(1, 12))

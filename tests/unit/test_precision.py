@@ -151,8 +151,9 @@ def test_what_is_seen_inside_is_what_the_answers_are_made_of(classifier: Path) -
     x = torch.randn(4000, WIDE)
     with torch.inference_mode():
         best = lower.run([x])[1]
-        assert torch.equal(lower.inside([behind]).call(x)[0].argmax(1), best)
-        assert not torch.equal(exact.inside([behind]).call(x)[0].argmax(1), best), "another precision decides otherwise"
+        assert torch.equal(lower.inside([behind])([x], None)[0].argmax(1), best)
+        other = exact.inside([behind])([x], None)[0].argmax(1)
+        assert not torch.equal(other, best), "another precision decides otherwise"
 
 
 @pytest.mark.parametrize("precision", LOWER)

@@ -14,8 +14,11 @@ import torch
 
 from headway_runtime.batching.layout import Declared, Layout, Shape, Tensors
 from headway_runtime.program import Program
+from headway_runtime.program.ragged import Real
 
 _REMEMBERED = 65_536
+WORTH = 0.98
+"""Share of a run's cells that are real, beyond which leaving the others out takes as long as it saves."""
 
 V = TypeVar("V")
 Key = tuple[int, ...]
@@ -41,7 +44,8 @@ class Joint:
     """A run of `rows` rows of requests. `sizes` are those the program sees, `shapes` those of its inputs (None: no
     request is changed for it).
 
-    A cell is one position of one row: `real` counts those that requests brought, `run` those that ran.
+    A cell is one position of one row: `real` counts those that requests brought, `run` those that ran. `left_out`: how
+    long the rows really are, where products leave out what fills them up.
     """
 
     sizes: Sizes
@@ -49,6 +53,7 @@ class Joint:
     real: int
     run: int
     rows: int
+    left_out: Real | None = None
 
 
 class Assembly:
@@ -80,7 +85,18 @@ class Assembly:
         grown = static is not None or any(
             piece.sizes[name] != sizes[name] for piece in pieces for name in layout.padded
         )
-        return Joint(sizes, self._shapes(sizes) if grown else None, real, run, rows)
+        if not grown:
+            return Joint(sizes, None, real, run, rows)
+        left_out = self._left_out(pieces, sizes) if static is None and real < WORTH * run else None
+        return Joint(sizes, self._shapes(sizes), real, run, rows, left_out)
+
+    def _left_out(self, pieces: Sequence[Piece], sizes: Sizes) -> Real | None:
+        skips, batch = self._layout.skips, self._layout.batch
+        if skips is None or batch is None:
+            return None
+        lengths = [piece.sizes[skips.dimension] for piece in pieces for _ in range(piece.rows)]
+        lengths += lengths[-1:] * (sizes[batch] - len(lengths))  # copies of the last one
+        return skips.real(lengths, sizes[skips.dimension])
 
     def refused(self, joint: Joint) -> str | None:
         """Why the program does not allow a run of these sizes, though it allows each request; None when it does."""

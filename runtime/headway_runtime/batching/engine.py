@@ -47,7 +47,8 @@ class Engine:
         `inline`: its runs are so quick that the event loop makes them (see `turns`), from which `submit` is called.
         """
         self.layout = layout
-        self._line = Line(limits, deliver, cost=_of_runs(cost), instances=instances)
+        left_out = 0.0 if layout.skips is None else layout.skips.share
+        self._line = Line(limits, deliver, cost=_of_runs(cost), left_out=left_out, instances=instances)
         assembly = assembly or Assembly(program, layout)
         self._runners = tuple(
             Runner(self._line, assembly, compute() if compute else _on_host(program), deliver) for _ in range(instances)
@@ -146,6 +147,6 @@ def _of_runs(cost: Cost | None) -> Cost | None:
 
 def _on_host(program: Program) -> Compute:
     def compute(inputs: list[torch.Tensor], joint: Joint) -> Sequence[torch.Tensor]:
-        return program.run(inputs)
+        return program.run(inputs) if joint.left_out is None else program.run(inputs, joint.left_out)
 
     return compute

@@ -8,8 +8,10 @@ request is the answer; the others are not kept, because more will have arrived b
 The window is bounded, so a decision costs the same however many wait: at most `PIECES` on each side, of one request or
 so many rows that a batch fits. Of requests equal in size the older are nearer. A run's cost is increased a little for
 each row in it (`DELAY`), because all of them wait for its end: where batching gains nothing, nothing is batched. Where
-more requests wait beyond the window, the run at its edge will be filled up from them, and counts in proportion. Along
-several dimensions size means volume, and only requests are looked at that waste little of a common box (`WASTE`).
+more requests wait beyond the window, the run at its edge will be filled up from them, and counts in proportion. Where
+products leave out what fills rows up (`program.ragged`), unlike requests cost less together, and more of them share a
+run. Along several dimensions size means volume, and only requests are looked at that waste little of a common box
+(`WASTE`).
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -96,9 +98,12 @@ class Group:
 
 
 class Curves:
-    """Costs as the choice needs them, worked out once. `most` bounds the rows of a run."""
+    """Costs as the choice needs them, worked out once. `most` bounds the rows of a run; `left_out` is the share of a
+    run's cost that is spared where it only fills rows up (along one dimension).
+    """
 
-    def __init__(self, cost: Cost, most: int) -> None:
+    def __init__(self, cost: Cost, most: int, *, left_out: float = 0.0) -> None:
+        self.left_out = left_out
         self._cost = cost
         self._most = most
         powers = (step << exponent for exponent in range(most.bit_length()) for step in (2, 3))
@@ -211,12 +216,13 @@ def _cut(
     """
     rows = [sum(ticket.rows for ticket in piece) for piece in pieces]
     ceilings = [_ceiling(piece) for piece in pieces]
+    cells = [sum(ticket.rows * ticket.sizes[0] for ticket in piece) for piece in pieces] if curves.left_out else []
     least, cuts = [0.0], [0]
     for end in range(1, len(pieces) + 1):
         ceiling = ceilings[end - 1]
         curve = curves.to(most, ceiling)
         last = open_ends[1] and end == len(pieces)
-        total, best, cut = 0, float("inf"), end - 1
+        total, real, best, cut = 0, 0, float("inf"), end - 1
         for start in range(end - 1, -1, -1):
             total += rows[start]
             if total > most:
@@ -225,9 +231,13 @@ def _cut(
                 ceiling = higher
                 curve = curves.to(most, ceiling)
             if (last and start > anchor) or (start == 0 and end <= anchor and open_ends[0]):
-                cost = least[start] + total * curves.best(most, ceiling)[0]
+                cost = total * curves.best(most, ceiling)[0]
             else:
-                cost = least[start] + curve[total]
+                cost = curve[total]
+            if cells:
+                real += cells[start]
+                cost *= 1 - curves.left_out * (1 - real / (total * ceiling[0]))
+            cost += least[start]
             if cost < best:
                 best, cut = cost, start
         least.append(best)

@@ -17,6 +17,7 @@ import torch
 
 from headway_runtime.prepare.sizes.expression import Expr
 from headway_runtime.program import Program, TensorSpec
+from headway_runtime.program.ragged import Skips
 
 Tensors: TypeAlias = tuple[torch.Tensor, ...]
 Shape: TypeAlias = tuple[int, ...]
@@ -30,7 +31,8 @@ class Layout:
 
     An axis is None where there are no rows. `fewest` is the smallest batch the program takes: fewer rows are filled up
     with copies of the last one. `padded` are the dimensions along which requests of different sizes may share a run,
-    and `fills` the pad value of each input (None: it has no padded axis).
+    and `fills` the pad value of each input (None: it has no padded axis). `skips` are products of the program that may
+    leave out what fills a run up along the one padded dimension; None: nothing is left out.
     """
 
     batch: str | None
@@ -40,6 +42,7 @@ class Layout:
     fewest: int = 1
     padded: tuple[str, ...] = ()
     fills: tuple[float | bool | None, ...] = ()
+    skips: Skips | None = None
 
     @classmethod
     def of(cls, program: Program) -> "Layout":

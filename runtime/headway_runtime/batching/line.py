@@ -27,8 +27,16 @@ LONGEST_SLEEP = 60.0  # seconds
 class Line:
     """Safe to call from any thread."""
 
-    def __init__(self, limits: Limits, deliver: Deliver, *, cost: Cost | None = None, instances: int = 1) -> None:
-        self._policy = Policy(limits, cost)
+    def __init__(
+        self,
+        limits: Limits,
+        deliver: Deliver,
+        *,
+        cost: Cost | None = None,
+        left_out: float = 0.0,
+        instances: int = 1,
+    ) -> None:
+        self._policy = Policy(limits, cost, left_out=left_out)
         self._deliver = deliver
         self._works: dict[int, Work] = {}
         self._lock = threading.Lock()

@@ -36,11 +36,13 @@ _NOTHING = Plan()
 class Policy:
     """The waiting line. Not thread-safe: the engine holds one lock around every call."""
 
-    def __init__(self, limits: Limits, cost: Cost | None = None) -> None:
+    def __init__(self, limits: Limits, cost: Cost | None = None, *, left_out: float = 0.0) -> None:
+        """`cost` is that of runs in which nothing is left out; `left_out` as for `grouping.Curves`."""
         self.rows = 0
         self.bytes = 0
         self._limits = limits
         self._cost = cost
+        self._left_out = left_out
         self._curves: Curves | None = None
         self._lines: tuple[OrderedDict[int, Ticket], ...] = tuple(OrderedDict() for _ in Priority)  # by arrival
         self._groups: dict[Hashable, Group] = {}
@@ -173,7 +175,8 @@ class Policy:
                 self._judge(key, group)
 
     def _judge_all(self) -> None:
-        self._curves = None if self._cost is None else Curves(self._cost, self._limits.max_batch)
+        cost, most = self._cost, self._limits.max_batch
+        self._curves = None if cost is None else Curves(cost, most, left_out=self._left_out)
         self._chosen = ()
         self._eager.clear()
         if self._limits.max_wait > 0:

@@ -13,12 +13,13 @@ from headway_runtime.native import runner
 from headway_runtime.prepare import programs, repack
 from headway_runtime.prepare.translate import program as prepared
 from headway_runtime.program import dimensions as dims
-from headway_runtime.program import functions, quicker
+from headway_runtime.program import functions, quicker, ragged
 from headway_runtime.program.datatypes import BY_PROTOCOL
 from headway_runtime.program.dimensions import TensorSpec
 from headway_runtime.program.errors import OutputError, ProgramError
 from headway_runtime.program.interface import Interface, resolved, specs
 from headway_runtime.program.machine import Builder, Machine
+from headway_runtime.program.ragged import Real
 from headway_runtime.program.weights import Weights
 
 
@@ -51,6 +52,7 @@ class Program(Interface):
         packed: int = 0,
         weights_bytes: int = 0,
         inside: Callable[[Sequence[str]], Machine],
+        can_skip: bool = False,
     ) -> None:
         super().__init__(inputs=inputs, outputs=outputs, dimensions=dimensions)
         self.batch, self.not_batchable = batch
@@ -59,25 +61,32 @@ class Program(Interface):
         self.native = native
         self.packed = packed
         self.weights_bytes = weights_bytes
-        self.inside = inside
+        self.can_skip = can_skip
+        self._inside = inside
         self._machine = machine
         self._results = [(o.name, BY_PROTOCOL[o.datatype], len(o.shape)) for o in outputs]
 
-    def run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Run once, in inference mode. Inputs and outputs are flat, in the order of ``inputs`` and ``outputs``.
+    def run(self, inputs: Sequence[torch.Tensor], real: Real | None = None) -> tuple[torch.Tensor, ...]:
+        """Run once, in inference mode. Inputs and outputs are flat, in the order of ``inputs`` and ``outputs``. With
+        ``real``, what only fills rows up need not be computed (``can_skip``: whether it makes a difference).
 
         The caller has bound and checked the shapes. Raises OutputError when an output is not what the program declares,
         RuntimeError from torch when an operator fails.
         """
         if torch.is_inference_mode_enabled():
-            return self._run(inputs)
+            return self._run(inputs, real)
         with torch.inference_mode():
-            return self._run(inputs)
+            return self._run(inputs, real)
 
-    def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def inside(self, values: Sequence[str]) -> Callable[[Sequence[torch.Tensor], Real | None], tuple[Any, ...]]:
+        """What computes these values inside of the program: what a trial wants to see behind an output."""
+        machine = self._inside(values)
+        return lambda inputs, real: machine.call(*inputs, real) if self.can_skip else machine.call(*inputs)
+
+    def _run(self, inputs: Sequence[torch.Tensor], real: Real | None) -> tuple[torch.Tensor, ...]:
         if self.device.type != "cpu":
             inputs = [tensor.to(self.device) for tensor in inputs]
-        results = self._machine.call(*inputs)
+        results = self._machine.call(*inputs, real) if self.can_skip else self._machine.call(*inputs)
         outputs = []
         for result, (name, dtype, axes) in zip(results, self._results, strict=True):
             tensor = plain(result) if isinstance(result, torch.Tensor) else torch.tensor(result, dtype=dtype)
@@ -144,6 +153,7 @@ def load_program(
         packed=graph.packed,
         weights_bytes=weights.bytes + graph.packed,
         inside=graph.machine,
+        can_skip=graph.can_skip,
     )
 
 
@@ -174,6 +184,7 @@ class _Graph:
     device: torch.device
     function: Callable[[str], Callable[..., Any]] | None = None
     packed: int = 0
+    can_skip: bool = False
 
     def machine(self, values: Sequence[str] | None = None) -> Machine:
         """One that computes the outputs, or these values inside of the program: what a trial wants to see behind an
@@ -194,8 +205,9 @@ def _graph(
             return _Graph(document, weights.tensors, device)
         found = quick
     planned, products = found
-    changed = {**document, "nodes": planned.nodes}
-    return _Graph(changed, weights.tensors, device, products.resolve, products.bytes)
+    nodes, function = ragged.carried(planned, products)
+    changed = {**document, "nodes": nodes, "inputs": [*document["inputs"], ragged.REAL]}
+    return _Graph(changed, weights.tensors, device, function, products.bytes, can_skip=True)
 
 
 def build(

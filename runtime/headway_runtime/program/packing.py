@@ -21,7 +21,7 @@ from headway_runtime.program.weights import Weights
 
 LINEAR = "aten.linear.default"
 LOOKUP = "aten.embedding.default"
-_PACKED, _ROWS = "packed:", "rows:"  # no name of an operator has a colon
+PACKED, _ROWS = "packed:", "rows:"  # no name of an operator has a colon
 
 Node = Mapping[str, Any]
 Key = tuple[Any, ...]
@@ -64,7 +64,7 @@ def plan(document: Mapping[str, Any], *, tables: bool = False) -> Plan:
     """
     stored = {row["value"]: row for row in document["weights"] if _packable(row)}
     nodes = tuple(_replaced(node, stored, tables=tables) for node in document["nodes"])
-    users = [node["op"].removeprefix(_PACKED) for node in nodes if node["op"].startswith(_PACKED)]
+    users = [node["op"].removeprefix(PACKED) for node in nodes if node["op"].startswith(PACKED)]
     looked = [node["op"].removeprefix(_ROWS) for node in nodes if node["op"].startswith(_ROWS)]
     first: dict[Key, str] = {}
     same = {value: first.setdefault(_key(stored[value]), value) for value in users}
@@ -118,7 +118,7 @@ def pack(planned: Plan, weights: Weights, precision: Precision, *, wide: bool = 
     lookups = {_ROWS + value: _lookup(table, wide=wide) for value, table in tables.items()}
     lookups |= {_ROWS + value: _lookup(_stored(table), wide=wide) for value, table in stored.items()}
     return Multiplications(
-        lookups | {_PACKED + value: packed[other] for value, other in planned.same.items()},
+        lookups | {PACKED + value: packed[other] for value, other in planned.same.items()},
         sum(found.bytes for found in packed.values()) + sum(found.bytes for found in tables.values()),
     )
 
@@ -129,7 +129,7 @@ def stand_ins(planned: Plan, weights: Weights, *, wide: bool = False) -> Multipl
     """
     tables = {_ROWS + value: _lookup(_stored(weights.tensors[value]), wide=wide) for value in planned.tables}
     products = {
-        _PACKED + value: _stand_in(planned.weights[other]["shape"], number)
+        PACKED + value: _stand_in(planned.weights[other]["shape"], number)
         for number, (value, other) in enumerate(planned.same.items())
     }
     return Multiplications(tables | products, 0)
@@ -179,7 +179,7 @@ def _replaced(node: Node, stored: Mapping[str, Node], *, tables: bool) -> Node:
     weight = args[at]
     if not isinstance(weight, dict) or weight.get("v") not in stored:
         return node
-    name = (_PACKED if node["op"] == LINEAR else _ROWS) + weight["v"]
+    name = (PACKED if node["op"] == LINEAR else _ROWS) + weight["v"]
     return {**node, "op": name, "args": [*args[:at], *args[at + 1 :]]}
 
 

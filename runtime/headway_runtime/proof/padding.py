@@ -18,9 +18,12 @@ from headway_runtime.batching.layout import Layout
 from headway_runtime.errors import first_line
 from headway_runtime.logs import log
 from headway_runtime.program import Program
+from headway_runtime.program.ragged import Skips
+from headway_runtime.program.ragged import found as found_skips
 from headway_runtime.proof.cases import CannotTryError, Plan, plan
 from headway_runtime.proof.fills import Fill, fill_of, mentions, values
 from headway_runtime.proof.runs import OutOfTimeError, Runs
+from headway_runtime.proof.shares import measured
 from headway_runtime.proof.trial import ChangedError, Request, Trial
 
 LONGEST = 10.0
@@ -42,6 +45,7 @@ def prove_padding(asked: Request, padding: Padding, *, warm_seconds: float) -> t
     stages = [(each, Runs(each.program, layout, seconds, behind=each.behind)) for each in asked.stages]
     padded: list[str] = []
     reports: list[PaddingReport] = []
+    skips: dict[str, Skips | None] = {}
     for name in program.dimensions:
         if name in (layout.batch, program.batch):
             continue
@@ -50,11 +54,16 @@ def prove_padding(asked: Request, padding: Padding, *, warm_seconds: float) -> t
             reports.append(report)
             if report.verdict in (Verdict.PROVEN, Verdict.TRUSTED):
                 padded.append(name)
+                skips[name] = stages[-1][1].skips
     for report in reports:
         level = "info" if report.verdict in (Verdict.PROVEN, Verdict.NEVER) else "warning"
         log("padding_tried", level=level, dimension=report.dimension, verdict=report.verdict, what=report.message)
-    log("padding_trials_ended", padded=padded, seconds=round(time.monotonic() - began, 3))
-    return replace(layout, padded=tuple(padded), fills=_used(program, fills, padded)), reports
+    left_out = skips[padded[0]] if len(padded) == 1 else None
+    if left_out is not None:
+        left_out = measured(program, left_out, asked.buckets, asked.material)
+    words = None if left_out is None else {"products": len(left_out.nodes), "share": round(left_out.share, 3)}
+    log("padding_trials_ended", padded=padded, left_out=words, seconds=round(time.monotonic() - began, 3))
+    return replace(layout, padded=tuple(padded), fills=_used(program, fills, padded), skips=left_out), reports
 
 
 def _report(
@@ -62,6 +71,7 @@ def _report(
 ) -> PaddingReport | None:
     """None for a dimension of one size."""
     asked, runs = stages[0]
+    stages[-1][1].skips = None
     if padding is Padding.NEVER:
         return PaddingReport(dimension=name, verdict=Verdict.NEVER, message="spec.batching.padding is Never")
     if (why := _impossible(asked, name)) is not None:
@@ -73,6 +83,7 @@ def _report(
         found = plan(asked.program, asked.buckets, runs.batch, name)
         if found is None:
             return None
+        stages[-1][1].skips = _skips(stages[-1][0], name)
         tried = [_tried(each, its_runs, fills, found, padded) for each, its_runs in stages]
         return PaddingReport(dimension=name, verdict=Verdict.PROVEN, message="; then, as it is kept, ".join(tried))
     except CannotTryError as error:
@@ -89,6 +100,15 @@ def _report(
         first = first_line(error, 150)
         message = f"the program fails in a run of the trial: {type(error).__name__}: {first}"
         return PaddingReport(dimension=name, verdict=Verdict.UNPROVEN, message=message)
+
+
+def _skips(asked: Request, name: str) -> Skips | None:
+    """Which products have rows along the dimension that may be left out, if their own trial passes."""
+    program, batch = asked.program, asked.layout.batch
+    if not program.can_skip or asked.behind is None or batch is None:
+        return None
+    most = {each: asked.buckets.largest(each) for each in program.dimensions}
+    return found_skips(asked.behind, program, batch, name, most)
 
 
 def _tried(asked: Request, runs: Runs, fills: Sequence[Fill], found: Plan, padded: Sequence[str]) -> str:

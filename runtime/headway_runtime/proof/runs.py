@@ -12,8 +12,10 @@ import torch
 
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Sizes
+from headway_runtime.logs import log
 from headway_runtime.program import Program
 from headway_runtime.program.datatypes import BY_PROTOCOL
+from headway_runtime.program.ragged import Real, Skips
 from headway_runtime.proof.deciders import Decider, deciders
 from headway_runtime.proof.fills import is_mask
 
@@ -37,8 +39,9 @@ class Row:
 
 
 class Runs:
-    """Runs of one program, for so many ``seconds``. ``layout`` has a batch. ``behind``: the prepared document,
-    where the scores behind decisions are to be seen.
+    """Runs of one program, for so many ``seconds``. ``layout`` has a batch. ``behind``: the prepared document, where
+    the scores behind decisions are to be seen. While there are ``skips``, each run that is filled up is made once more
+    without products of what fills it up; they are None once that has changed an answer.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Runs:
         self._scores = program.inside(values) if values else None
         self.names += [f"the scores behind output {program.outputs[d.output].name}" for d in self.deciders]
         self.unread: set[int] = set()  # deciders whose scores have no axis of rows in front
+        self.skips: Skips | None = None
 
     def alone(self, row: Row, count: int = 1) -> Answers:
         """The row's answers in a run of its own, or among ``count`` copies of itself."""
@@ -72,11 +76,35 @@ class Runs:
         if time.monotonic() > self._deadline:
             raise OutOfTimeError
         inputs = self._joined(rows, self.program.input_shapes({**sizes, self.batch: 1}), filler, fewest)
-        found = [tensor.cpu() for tensor in self.program.run(inputs)]
-        scores = [] if self._scores is None else list(self._scores.call(*inputs))
         total = max(len(rows), fewest)
+        answers = self._answers(inputs, rows, total, None)
+        if self.skips is not None and any(row.sizes != sizes for row in rows):
+            began = time.monotonic()
+            if not self._unmoved(self.skips, inputs, rows, sizes, answers):
+                self.skips = None
+            self._deadline += time.monotonic() - began  # of the trials of padding, which this is beside
+        return answers
+
+    def _answers(self, inputs: list[torch.Tensor], rows: Sequence[Row], total: int, real: Real | None) -> list[Answers]:
+        found = [tensor.cpu() for tensor in self.program.run(inputs, real)]
+        scores = [] if self._scores is None else list(self._scores(inputs, real))
         self.unread |= {at for at, t in enumerate(scores) if t.dim() == 0 or t.shape[0] != total}
         return [self._parted(found, scores, row, number) for number, row in enumerate(rows)]
+
+    def _unmoved(
+        self, skips: Skips, inputs: list[torch.Tensor], rows: Sequence[Row], sizes: Sizes, expected: list[Answers]
+    ) -> bool:
+        """Whether all answers are the same in every bit when products of what fills the run up are left out."""
+        total = max(len(rows), self.layout.fewest)
+        lengths = [row.sizes[skips.dimension] for row in rows]
+        real = skips.real([*lengths, *lengths[-1:] * (total - len(rows))], sizes[skips.dimension])
+        try:
+            found = self._answers(inputs, rows, total, real)
+        except Exception as error:
+            log("padding_not_skipped", dimension=skips.dimension, error_type=type(error).__name__)
+            return False
+        every = zip(expected, found, strict=True)
+        return all(same(one, other) for mine, again in every for one, other in zip(mine, again, strict=True))
 
     def _joined(
         self, rows: Sequence[Row], shapes: Sequence[tuple[int, ...]], filler: Filler | None, fewest: int
@@ -115,6 +143,11 @@ def factors(program: Program) -> tuple[float, ...]:
     """What makes rows of this program strange; rows of whole numbers only are strange enough by being others."""
     floats = any(BY_PROTOCOL[spec.datatype].is_floating_point and not is_mask(spec) for spec in program.inputs)
     return (nan, 1000.0) if floats else (1.0,)
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two answers are equal; NaN is what NaN is."""
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _filled(tensor: torch.Tensor, shape: tuple[int, ...], at: int, filler: Filler | None) -> torch.Tensor:

@@ -9,7 +9,8 @@ holds it, and not what an operator needs inside itself. So a program that is ref
 there can be proven not to fit; one that passes may still turn out not to fit when it is warmed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,16 +68,26 @@ class ShapeGate:
         ]
         for spec, tensor in zip(self._program.inputs, inputs, strict=True):
             ledger.add(tensor, f"input {spec.name}")
-        try:
-            with torch.inference_mode():
-                results = self._machine.call(*inputs)
-        except OverflowingSizeError as error:
-            raise ProgramError("Accepted", "WillNotFit", f"{error}, {_at(sizes)}") from None
-        except (RejectedCallError, RuntimeError, ArithmeticError, TypeError, ValueError) as error:
-            raise _mismatch(f"{error}, {_at(sizes)}") from None
+        with torch.inference_mode(), _told(sizes):
+            results = self._machine.call(*inputs)
         for spec, result in zip(self._program.outputs, results, strict=True):
             self._compare(spec, result, sizes)
         return Need(sizes, ledger.peak, ledger.largest)
+
+    def shapes(self, values: Sequence[str], sizes: Sizes) -> list[tuple[int, ...] | None]:
+        """Shapes of these values of the main graph, at sizes that the program admits; None: data decide, or it is no
+        tensor. Raises ProgramError as `measure` does.
+        """
+        self._gauge.ledger = Ledger()
+        machine = self._build(values)
+        shapes = self._program.input_shapes(sizes)
+        inputs = [
+            torch.empty(shape, dtype=BY_PROTOCOL[spec.datatype], device=META)
+            for spec, shape in zip(self._program.inputs, shapes, strict=True)
+        ]
+        with torch.inference_mode(), _told(sizes):
+            results = machine.call(*inputs)
+        return [tuple(result.shape) if isinstance(result, torch.Tensor) else None for result in results]
 
     def _compare(self, spec: TensorSpec, result: Any, sizes: Sizes) -> None:
         if isinstance(result, torch.Tensor):
@@ -88,7 +99,8 @@ class ShapeGate:
                 found = f"{_name(result.dtype)}{list(shape)}"
                 raise _mismatch(f"the file declares output {spec.name} as {said}, it computes {found}, {_at(sizes)}")
 
-    def _build(self) -> Machine:
+    def _build(self, values: Sequence[str] | None = None) -> Machine:
+        """The machine of its outputs, or of these values."""
         builder = GaugeBuilder(self._gauge)
         for item in self._document["inputs"]:
             builder.value(item["value"])
@@ -98,7 +110,7 @@ class ShapeGate:
             builder.instruction(instruction)
         written = [i["value"] for i in (*self._document["inputs"], *self._document["weights"]) if i["written"]]
         inputs, outputs = ([i["value"] for i in self._document[side]] for side in ("inputs", "outputs"))
-        return builder.finish(inputs, outputs, copies=written)
+        return builder.finish(inputs, outputs if values is None else list(values), copies=written)
 
 
 def worth_measuring(combinations: Sequence[Sizes]) -> list[Sizes]:
@@ -111,6 +123,17 @@ def worth_measuring(combinations: Sequence[Sizes]) -> list[Sizes]:
         if not any(all(other[name] >= size for name, size in sizes.items()) for other in chosen):
             chosen.append(sizes)
     return chosen if combinations[-1] in chosen else [*chosen, combinations[-1]]
+
+
+@contextmanager
+def _told(sizes: Sizes) -> Iterator[None]:
+    """What goes wrong while shapes are derived, as ProgramError."""
+    try:
+        yield
+    except OverflowingSizeError as error:
+        raise ProgramError("Accepted", "WillNotFit", f"{error}, {_at(sizes)}") from None
+    except (RejectedCallError, RuntimeError, ArithmeticError, TypeError, ValueError) as error:
+        raise _mismatch(f"{error}, {_at(sizes)}") from None
 
 
 def _weight(row: Mapping[str, Any]) -> torch.Tensor:
