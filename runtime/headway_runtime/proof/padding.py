@@ -30,6 +30,8 @@ LONGEST = 10.0
 """Seconds that the trials may take, or as long as the warm-up took."""
 SLOWER = 3
 """Times that, where weights as they were exported are tried first: they are slower than those that were warmed."""
+MOST = 300.0
+"""Seconds that this may come to: no step before a pod is ready takes ten minutes."""
 
 Stage = tuple[Request, Runs]
 
@@ -41,7 +43,9 @@ def prove_padding(asked: Request, padding: Padding, *, warm_seconds: float) -> t
     began = time.monotonic()
     program, layout = asked.program, asked.layout
     fills = tuple(fill_of(spec, asked.material.padding) for spec in program.inputs)
-    seconds = max(LONGEST, warm_seconds) * (1 if asked.exact is None else SLOWER)
+    seconds = max(LONGEST, warm_seconds)
+    if asked.exact is not None:
+        seconds = max(seconds, min(SLOWER * seconds, MOST))
     stages = [(each, Runs(each.program, layout, seconds, behind=each.behind)) for each in asked.stages]
     padded: list[str] = []
     reports: list[PaddingReport] = []
