@@ -1,6 +1,7 @@
 """What only fills a run up is not multiplied, where that was tried and changes nothing, and nowhere else."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,23 @@ def test_answers_have_the_bits_of_runs_in_which_nothing_is_left_out(encoder: Mad
     inputs = assembly.join(works, joint)
     some, every = found.program.run(inputs, joint.left_out), found.program.run(inputs)
     assert torch.equal(some[0], every[0])
+
+
+def test_runs_at_the_same_time_keep_their_own_lengths(encoder: Made) -> None:
+    found = encoder(Encoder)
+    layout, _ = found.padding()
+    assembly = Assembly(found.program, layout)
+    lines = [[work(1, 60), work(2, 2)], [work(3, 1), work(4, 60)]]
+    joints = [assembly.joint(works) for works in lines]
+    inputs = [assembly.join(works, joint) for works, joint in zip(lines, joints, strict=True)]
+    expected = [found.program.run(each)[0] for each in inputs]
+
+    def again(number: int) -> bool:
+        at = number % 2
+        return torch.equal(found.program.run(inputs[at], joints[at].left_out)[0], expected[at])
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(again, range(80)))
 
 
 @pytest.mark.parametrize("lengths", [(9, 9), (100, 99)])
