@@ -119,9 +119,10 @@ def test_a_client_that_is_gone_costs_no_run_though_it_looks_half_closed(server: 
     before = len(server.runs)
     for _ in range(3):
         server.ask(post()).socket.close()
+    counted = {"reason": "client_gone"}
+    until(lambda: server.pod.metrics.registry.get_sample_value("headway_rejections_total", counted) == 3, "the count")
     server.quiet()
     assert len(server.runs) == before
-    assert server.pod.metrics.registry.get_sample_value("headway_rejections_total", {"reason": "client_gone"}) == 3
 
 
 def test_who_sees_that_a_client_is_half_closed_can_ask_whether_it_has_hung_up(
