@@ -74,7 +74,7 @@ class HttpServer:
 
     def quiet(self) -> None:
         """Wait until nothing is in flight and no body is held."""
-        until(lambda: self.pod.in_flight == 0 and self.front._held == 0, "silence")
+        until(lambda: self.pod.in_flight == 0 and self.front._held == 0, "silence", 30)
 
 
 @dataclass
