@@ -45,6 +45,19 @@ def test_the_library_in_this_tree_is_built_from_its_sources() -> None:
     assert library.describe().startswith("native-")
 
 
+def test_a_library_of_other_sources_is_not_called(tmp_path: Path) -> None:
+    other, older = tmp_path / "other.so", tmp_path / "older.so"
+    layout = b"".join(packed.size.to_bytes(8, "little") for packed in (library._ATTENTION, library._LINEAR))
+    content = build_kernels.LIBRARY.read_bytes()
+    assert content.count(layout) == 1
+    other.write_bytes(content.replace(layout, layout[:8] + (library._LINEAR.size - 8).to_bytes(8, "little")))
+    with pytest.raises(OSError, match="built from other sources"):
+        library.Library(other)
+    older.write_bytes(content.replace(b"headway_layout", b"headway_layouX"))
+    with pytest.raises(OSError, match="run `make kernels`"):
+        library.Library(older)
+
+
 def test_the_code_without_intrinsics_answers_like_the_reference(portable: Path) -> None:
     plain = library.Library(portable, threads=2)
     assert plain.name == "plain"

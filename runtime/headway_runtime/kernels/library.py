@@ -37,6 +37,7 @@ class Library:
 
     def __init__(self, file: Path = FILE, *, level: int | None = None, threads: int = 1) -> None:
         self._library = ctypes.CDLL(str(file))
+        self._compare_layout()
         self._attend = self._function("headway_attend", ctypes.c_int, ctypes.c_char_p)
         self._linear = self._function("headway_linear", ctypes.c_int, ctypes.c_char_p)
         sizes = (ctypes.c_int64,) * 4
@@ -74,6 +75,15 @@ class Library:
         packed = _LINEAR.pack(*pointers, rows, *shape, kind, self.threads, self.level, batch)
         if failure := self._linear(packed):
             self._check(failure)
+
+    def _compare_layout(self) -> None:
+        """A library that is older than this file would read other numbers than those that are meant, and addresses."""
+        try:
+            layout = tuple((ctypes.c_int64 * 2).in_dll(self._library, "headway_layout"))
+        except ValueError:
+            layout = ()
+        if layout != (_ATTENTION.size, _LINEAR.size):
+            raise OSError("the library was built from other sources than those beside it: run `make kernels`")
 
     def _check(self, failure: int) -> None:
         if failure:

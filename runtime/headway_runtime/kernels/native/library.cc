@@ -17,6 +17,9 @@ extern const Level OF_LEVEL(level);
 // What this file was built from: `build_kernels.py` finds it in the binary, and builds again when it is another.
 EXPORT const char headway_kernels_key[] = "headway-kernels-key:" BUILD_KEY;
 
+// Bytes of what calls hand over: `library.py` compares them with those that it packs.
+EXPORT const int64_t headway_layout[] = {sizeof(Attention), sizeof(Linear)};
+
 namespace {
 
 #if defined(__x86_64__) && LANES == 8
