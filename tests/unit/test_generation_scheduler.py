@@ -2,10 +2,11 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from headway_runtime.batching.tickets import LEVEL_SECONDS, Priority
-from headway_runtime.generation import holdings
+from headway_runtime.generation import admission, holdings
 from headway_runtime.generation.admission import OVERTAKERS
 from headway_runtime.generation.line import Refusal
 from headway_runtime.generation.scheduler import LOGITS
@@ -211,6 +212,33 @@ def test_a_preferred_request_takes_blocks_from_no_more_than_it_must() -> None:
     desk.run()
     for seed, client in enumerate(others):
         assert client.tokens() == expected(prompt(100, seed), 10)
+
+
+def test_a_step_is_planned_in_a_few_looks_at_the_line_however_many_could_displace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each look takes as long as the line, and the event loop waits at the engine's lock meanwhile."""
+    looks = 0
+    look = admission.beginners
+
+    def counted(*arguments: Any, **named: Any) -> admission.Beginners:
+        nonlocal looks
+        looks += 1
+        return look(*arguments, **named)
+
+    desk = Desk(blocks=2000, max_sequences=32, step_tokens=64)
+    for number in range(32):
+        desk.submit(ask((number + 1,), 200), priority=Priority.LOW)
+    desk.step()
+    clients = [desk.submit(ask(prompt(100, number), 2), priority=Priority.HIGH) for number in range(200)]
+    monkeypatch.setattr(admission, "beginners", counted)
+    most = 0
+    while not all(client.ended for client in clients):
+        looks = 0
+        desk.step()
+        most = max(most, looks)
+    assert most <= 20
+    assert any(record.preempted for record in desk.records), "some do displace others"
 
 
 def test_one_waits_for_those_only_that_it_cannot_displace() -> None:

@@ -76,8 +76,11 @@ def beginners(
     *,
     headroom: int,
     without: Container[Sequence] = (),
+    displacing: Container[Sequence] | None = None,
 ) -> Beginners:
-    """Who may begin, `without` those for whom it is too early. `running`: by standing, the first one first."""
+    """Who may begin, `without` those for whom it is too early. `running`: by standing, the first one first.
+    `displacing`: who may displace others; None: all.
+    """
     most = min(settings.max_sequences, max(1, settings.step_tokens * 7 // 8))
     if len(running) >= most and line.highest <= running[-1].level:
         return Beginners()  # the usual case under load
@@ -89,12 +92,15 @@ def beginners(
     for sequence in line:
         if len(chosen) >= LOOKED_AT or (places.full and line.highest <= places.lowest):
             break
-        if sequence.follows or sequence in without or (places.full and sequence.request.priority <= places.lowest):
+        displaces = displacing is None or sequence in displacing
+        if sequence.follows or sequence in without:
+            continue
+        if places.full and (not displaces or sequence.request.priority <= places.lowest):
             continue
         if held is not None and overtakers >= OVERTAKERS:
             break
         blocks = holdings.found(pool, sequence)
-        gone = places.take(sequence, blocks)
+        gone = places.take(sequence, blocks, displaces=displaces)
         if gone is None:
             if held is None and not places.full:
                 held, overtakers = sequence, sequence.overtaken

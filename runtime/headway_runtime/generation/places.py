@@ -32,16 +32,16 @@ class Places:
         """Of the levels of those that run."""
         return self._running[-1].level if self._running else Priority.HIGH
 
-    def take(self, sequence: Sequence, found: Many[int]) -> list[Sequence] | None:
+    def take(self, sequence: Sequence, found: Many[int], *, displaces: bool = True) -> list[Sequence] | None:
         """Who must go so that this one can begin, `found` being its blocks in the pool: the last ones first, and no
-        more than needed. None: there is no room, whoever went.
+        more than needed; nobody unless it `displaces`. None: there is no room, whoever went.
         """
         need = blocks_for(len(sequence.tokens)) - sum([self._pool.uses(block) > 0 for block in found])
         beside, free = len(self._running) + self._begun, self._free
         gone = 0
         while not self._enough(sequence, need, beside, free):
             last = self._running[-1 - gone] if gone < len(self._running) else None
-            if last is None or last.level >= sequence.request.priority:
+            if not displaces or last is None or last.level >= sequence.request.priority:
                 return None
             gone += 1
             beside -= 1

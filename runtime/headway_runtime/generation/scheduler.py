@@ -45,6 +45,7 @@ from headway_runtime.generation.step import Step, Work
 from headway_runtime.generation.values import FinishReason, Tokens
 from headway_runtime.prepare.decoder import BLOCK_TOKENS
 
+ROUNDS = 3  # in which all that wait may displace others
 LOGITS = 64  # rows: `opened` sets memory aside for as many
 _NEVER = float("inf")
 
@@ -144,13 +145,25 @@ class Scheduler:
         return Step(tuple(works), tuple(copies), tuple(begun), self._preempted + displaced)
 
     def _chosen(self) -> tuple[Beginners, dict[Sequence, int]]:
-        """Who begins, and tokens for all prompts. Nobody is displaced for one that gets none."""
+        """Who begins, and tokens for all prompts. Nobody is displaced for one that gets none.
+
+        Others may get in instead of it, so they are looked at again; after some rounds only those displace that did so
+        in the one before: each round looks at the whole line.
+        """
         early: set[Sequence] = set()
+        displacing: set[Sequence] | None = None
+        rounds = 0
         while True:
             beginners = Beginners()
             if len(self.line) and self._left(self.running):
                 beginners = admission.beginners(
-                    self.pool, self.line, self.running, self.settings, headroom=self._headroom.blocks, without=early
+                    self.pool,
+                    self.line,
+                    self.running,
+                    self.settings,
+                    headroom=self._headroom.blocks,
+                    without=early,
+                    displacing=displacing,
                 )
             staying = self.running
             if beginners.displaced:
@@ -161,6 +174,9 @@ class Scheduler:
             if not idle:
                 return beginners, given
             early |= idle
+            rounds += 1
+            if rounds >= ROUNDS:
+                displacing = beginners.displaced.keys() - idle
 
     def _left(self, running: Many[Sequence]) -> int:
         """Tokens of a step for prompts."""
