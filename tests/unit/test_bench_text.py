@@ -11,10 +11,16 @@ from typing import Any
 
 import pytest
 from headway_api.types import Precision
+from headway_runtime.bench import text_session
 from headway_runtime.bench.connection import Address
+from headway_runtime.bench.errors import BenchError
+from headway_runtime.bench.model import ModelInfo
+from headway_runtime.bench.plan import Plan
 from headway_runtime.bench.streams import closed_streams
+from headway_runtime.bench.target import Target
 from headway_runtime.bench.text_report import COLUMNS
 from headway_runtime.bench.text_results import TextMeasurement
+from headway_runtime.bench.text_session import TextSession
 from headway_runtime.cli import app
 from typer.testing import CliRunner
 
@@ -175,7 +181,16 @@ def answering(answer: bytes) -> Iterator[Address]:
         (HEAD + chunks(PIECE)[:-9], {"connection_lost"}),
         (HEAD + chunks(PIECE, b'data: {"error":{"message":"no"}}\n\n') + b"0\r\n\r\n", {"error_in_stream"}),
         (HEAD + chunks(b"data: {\n\n"), {"malformed"}),
+        (HEAD + chunks((2 * PIECE + LAST).replace(b"\n", b"\r\n").replace(b": ", b":")) + b"0\r\n\r\n", {}),
+        (HEAD + chunks(PIECE, b"id: 1\n" + PIECE + LAST) + b"0\r\n\r\n", {}),
+        (HEAD + chunks(b"data: 5\n\n"), {"malformed"}),
+        (HEAD + chunks(b'data: {"choices":["a"]}\n\n'), {"malformed"}),
+        (HEAD + chunks(b'data: {"usage":{"completion_tokens":null}}\n\n'), {"malformed"}),
+        (HEAD + chunks(b'data: {"usage":{"prompt_tokens":1}}\n\n'), {"malformed"}),
         (HEAD + b"zz\r\n", {"malformed"}),
+        (b"no HTTP\r\n\r\n", {"malformed"}),
+        (b"nothing\r\n\r\n", {"malformed"}),
+        (b"HTTP/1.1 429 No\r\nconnection: close\r\nretry-after: Mon, 30 Nov 2026 10:00:00 GMT\r\n\r\n", {"429"}),
         (b"HTTP/1.1 503 No\r\ncontent-length: 2\r\nretry-after: 9\r\n\r\n{}", {"503"}),
         (b"", {"connection_lost"}),
     ],
@@ -188,3 +203,14 @@ def test_an_answer_is_good_only_if_it_is_whole(answer: bytes, errors: Any) -> No
     if not errors:
         assert found.tokens == 2 * found.whole.count > 0
         assert found.between.count == found.whole.count
+
+
+def test_a_server_that_never_answers_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_session, "LONGEST", 0.2)
+    with create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        session = TextSession(
+            Target(url, None, ModelInfo("writer", "", (), None), generates=True), Plan(seconds=1), lambda _: None
+        )
+        with pytest.raises(BenchError, match="was not answered in"):
+            session.run()

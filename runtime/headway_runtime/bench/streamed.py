@@ -6,6 +6,7 @@ Over asyncio's streams, on a connection that is kept; what is read is HTTP/1.1 w
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import orjson
@@ -73,8 +74,8 @@ class Connection:
             answer.lost, keep = str(error), False
         except (OSError, EOFError):  # IncompleteReadError is an EOFError
             answer.lost, keep = "connection_lost", False
-        except (ValueError, asyncio.LimitOverrunError):
-            answer.lost, keep = "malformed", False
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, asyncio.LimitOverrunError):
+            answer.lost, keep = "malformed", False  # whatever stands where something else is meant
         answer.ended = time.monotonic()
         if not keep:
             self.close()
@@ -97,7 +98,8 @@ async def _read(reader: asyncio.StreamReader, answer: Answer) -> bool:
         await _events(body, answer)
     else:
         answer.body = b"".join([part async for part in body])
-        answer.retry_after = float(headers.get("retry-after", 0))
+        with suppress(ValueError):  # it may be a date, too
+            answer.retry_after = float(headers.get("retry-after", 0))
     return headers.get("connection", "").lower() != "close"
 
 
@@ -114,11 +116,11 @@ async def _events(body: AsyncIterator[bytes], answer: Answer) -> None:
     held, done = b"", False
     async for part in body:
         now = time.monotonic()
-        *events, held = (held + part).split(b"\n\n")
-        for event in events:
-            data = event.removeprefix(b"data: ")
+        *lines, held = (held + part).split(b"\n")
+        for line in lines:
+            data = line.removeprefix(b"data:").strip()
             done |= data == _DONE
-            if data != _DONE and event.startswith(b"data: "):
+            if data != _DONE and line.startswith(b"data:"):
                 _event(data, now, answer)
     if not done:
         raise BrokenStreamError("cut_short")
@@ -126,7 +128,7 @@ async def _events(body: AsyncIterator[bytes], answer: Answer) -> None:
 
 def _event(data: bytes, now: float, answer: Answer) -> None:
     document = orjson.loads(data)
-    if "error" in document:
+    if document.get("error") is not None:
         raise BrokenStreamError("error_in_stream")
     if any(choice.get("text") for choice in document.get("choices") or ()):
         answer.pieces.append(now)

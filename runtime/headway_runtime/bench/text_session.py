@@ -13,6 +13,7 @@ from headway_runtime.bench.target import Target
 from headway_runtime.bench.text_results import TextMeasurement, TextResults
 
 CONNECTIONS = (1, 4, 16)
+LONGEST = 300.0  # seconds for the longest request, when nothing else is asked
 
 
 class TextSession:
@@ -81,7 +82,10 @@ class TextSession:
 async def _once(target: Target, request: bytes) -> Answer:
     connection = Connection(target.address)
     try:
-        return await connection.ask(request)
+        async with asyncio.timeout(LONGEST):
+            return await connection.ask(request)
+    except TimeoutError:
+        raise BenchError(f"the longest request was not answered in {LONGEST:.0f} s") from None
     finally:
         connection.close()
 
