@@ -9,6 +9,7 @@ is smaller than usual (a logit near zero) is judged by the usual size, that of t
 answer nor a single large one decides for all. Whole numbers must be the same in a share of all places.
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,8 +28,8 @@ from headway_runtime.precision import refused as refusal
 from headway_runtime.program import Program
 
 NOTHING_TO_TRY = (
-    "the artifact carries neither golden samples nor example inputs that this pod admits, so that nothing shows what "
-    "its answers become: export it with headway export --sample, or write precision: Exported"
+    "the artifact carries neither golden samples nor example inputs that this pod admits and answers with numbers, so "
+    "that nothing shows what its answers become: export it with headway export --sample, or write precision: Exported"
 )
 
 
@@ -99,12 +100,12 @@ def verify(
     Raises FatalError: `PrecisionRefused`; `ParityFailed` when the program fails on a sample.
     """
     tried, kind = _tried(program, layout, buckets, samples, exact)
-    if not tried:
-        raise refusal(cannot(precision, NOTHING_TO_TRY))
     judged = [Judged(spec.name) for spec in program.outputs]
     for number, (sample, answers) in enumerate(tried):
         for each, here, there in zip(judged, _answers(program, layout, sample, number), answers, strict=True):
             each.hear(here, there)
+    if not any(each.sizes or each.places for each in judged):  # no sample, or answers without a number
+        raise refusal(cannot(precision, NOTHING_TO_TRY))
     worst = sorted(judged, key=lambda each: (each.is_close(precision), -each.error, each.share))
     counted = f"{len(tried)} {kind}{'s' if len(tried) > 1 else ''}"
     words = f"{precision.value}, {counted}: " + "; ".join(each.words(precision) for each in worst[:3])
@@ -141,7 +142,8 @@ def _tried(
         return golden, "golden sample"
     if not admitted:
         return [], ""
-    return [(sample, alone(exact, layout, sample)) for sample in admitted], "example input"
+    answers = [_answers(exact, layout, sample, number) for number, sample in enumerate(admitted)]
+    return list(zip(admitted, answers, strict=True)), "example input"
 
 
 def _answers(program: Program, layout: Layout, sample: Sample, number: int) -> Tensors:
@@ -183,4 +185,4 @@ def _root_mean_square(numbers: torch.Tensor) -> float:
 def _ratio(error: float, size: float) -> float:
     if not error:
         return 0.0
-    return error / size if size else float("inf")
+    return error / size if size and math.isfinite(error) else float("inf")

@@ -67,6 +67,13 @@ class Fragile(torch.nn.Module):
         return self.one(x) - self.other(x)
 
 
+class Nothing(Classifier):
+    """x [batch, 320] -> nothing [batch, 0]."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"nothing": self.layers(x)[:, :0]}
+
+
 class Small(torch.nn.Module):
     """x [batch, 3] -> y [batch, 3]: no weight that is worth it."""
 
@@ -196,6 +203,7 @@ def test_a_gpu_is_refused_before_anything_is_packed_for_it(classifier: Path) -> 
         ([([1.0, 1.0], [INF, 1.0])], INF),
         ([([-INF], [INF])], INF),
         ([([], [])], 0.0),
+        ([([1.0], [1.0]), ([1.5e200], [1e200])], INF),  # in float64: its square is none
         ([([1.0, 2.0], [1.0])], INF),
     ],
 )
@@ -204,7 +212,7 @@ def test_an_answer_is_judged_by_its_error_and_its_size(
 ) -> None:
     judged = closeness.Judged("y")
     for here, there in pairs:
-        judged.hear(torch.tensor(here), torch.tensor(there))
+        judged.hear(torch.tensor(here, dtype=torch.float64), torch.tensor(there, dtype=torch.float64))
     assert judged.error == pytest.approx(error)
     assert judged.share == 1.0
 
@@ -254,6 +262,22 @@ def test_what_nothing_shows_is_refused(classifier: Path, samples: list[Sample]) 
     with pytest.raises(FatalError, match="neither golden samples nor example inputs that this pod admits") as raised:
         judged(classifier, samples, Precision.INT8)
     assert (raised.value.reason, raised.value.condition) == ("PrecisionRefused", "Accepted")
+
+
+def test_answers_without_a_number_show_nothing(tmp_path: Path) -> None:
+    folder = prepare(plain(Nothing(), torch.randn(2, WIDE), tmp_path / "m.pt2"), tmp_path / "prepared")
+    with pytest.raises(FatalError, match="and answers with numbers") as raised:
+        judged(folder, [Sample((torch.randn(2, WIDE),), ())], Precision.INT8)
+    assert raised.value.reason == "PrecisionRefused"
+
+
+def test_an_example_input_that_the_program_cannot_answer_is_said(tmp_path: Path) -> None:
+    inputs = {"ids": proof_models.ids(), "mask": proof_models.mask()}
+    folder = prepare(proof_models.export(Words(0.0), inputs, tmp_path / "m.pt2"), tmp_path / "prepared")
+    unknown = torch.full((1, 9), proof_models.WORDS)
+    with pytest.raises(FatalError, match="sample 0: the program failed: ") as raised:
+        judged(folder, [Sample((unknown, torch.ones_like(unknown)), ())], Precision.INT8)
+    assert raised.value.reason == "ParityFailed"
 
 
 def named(found: proof_models.Opened, **options: Any) -> Program:
