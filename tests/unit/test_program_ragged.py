@@ -88,6 +88,21 @@ class Constant(Encoder):
         return torch.tanh(x) + self.first(self.table[:, : x.shape[1]]).sum(0)
 
 
+class Picky(Encoder):
+    """It fails on a row of noughts which the mask shows: what no request has, and what is measured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signs = nn.Embedding(2, WIDTH)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.first(self.words(ids)))
+        sign = self.signs((y.abs().sum(-1) > 0).long() - mask)
+        weight = mask.unsqueeze(-1).float()
+        z: torch.Tensor = self.last(((y + sign) * weight).sum(1) / weight.sum(1).clamp(min=1e-9))
+        return z
+
+
 class Labels(Encoder):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return super().forward(ids, mask).argmax(-1)
@@ -172,6 +187,14 @@ def test_without_packed_weights_nothing_is_left_out(encoder: Made, monkeypatch: 
 def test_too_little_that_is_spared_is_not_worth_it(encoder: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares, "LEAST", 10.0)
     layout, _ = encoder(Encoder).padding()
+    assert layout.skips is None
+
+
+def test_what_cannot_be_measured_is_not_left_out(encoder: Made) -> None:
+    found = encoder(Picky)
+    assert products(found) == ["first.weight"]
+    layout, reports = found.padding()
+    assert [report.verdict for report in reports] == [Verdict.PROVEN]
     assert layout.skips is None
 
 
