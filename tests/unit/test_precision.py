@@ -33,7 +33,7 @@ from headway_runtime.proof.trial import Request
 from typer.testing import CliRunner
 
 from tests.unit import proof_models
-from tests.unit.pod_process import pod, tensor
+from tests.unit.pod_process import free_port, pod, tensor
 from tests.unit.small_models import prepare
 
 WIDE = 320
@@ -440,6 +440,7 @@ def test_serve_says_how_close_its_weights_are(classifier: Path) -> None:
 
 def test_serve_says_why_a_precision_is_refused(tmp_path: Path) -> None:
     file = plain(Small(), torch.randn(2, 3), tmp_path / "m.pt2")
-    done = CliRunner().invoke(app, ["serve", str(file), "--precision", "Int8"])
+    ports = [f"--{name}={free_port()}" for name in ("port", "admin-port", "grpc-port")]
+    done = CliRunner().invoke(app, ["serve", str(file), "--precision", "Int8", *ports])
     assert done.exit_code == 1
     assert "Accepted=False/PrecisionRefused: spec.precision: Int8, and this program has no weight" in done.output
