@@ -8,6 +8,7 @@ there. Its artifact is replaced by the local file.
 import contextlib
 import os
 import re
+import secrets
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,10 @@ __all__ = [
 REVISION = "local"
 
 _KEPT = frozenset({"PATH", "LD_LIBRARY_PATH", "HOME", "USER", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"})
+_NATIVE = (
+    "this is a native package of `headway compile`, which only a cluster that trusts its builder's key runs; serve the "
+    "plain .pt2 here from which it was compiled (docs/compile.md)"
+)
 _KEPT_PREFIXES = ("PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "TORCH_", "CUDA_", "NVIDIA_")
 
 
@@ -66,13 +71,13 @@ def write_files(
     folder: Path, artifact: Path, manifest: tuple[str, Spec] | None, *, precision: Precision | None = None
 ) -> ColdConfig:
     """Write the two files that a pod has mounted; returns the cold configuration. `precision`: rather than the
-    manifest's.
+    manifest's. The revision is this call's alone, so that no other process's report is taken for its pod's.
     """
     name, spec = manifest or (_name(artifact), None)
     config = ColdConfig(
         model=name,
         namespace="local",
-        revision=REVISION,
+        revision=f"{REVISION}-{secrets.token_hex(4)}",
         artifact=ColdArtifact(uri=artifact.resolve().as_uri(), program=spec.artifact.program if spec else None),
         device=spec.device if spec else Device(kind=DeviceKind.CPU),
         precision=precision or (spec.precision if spec else None) or Precision.EXPORTED,
@@ -114,7 +119,10 @@ def prepare(folder: Path, digest: str | None, *, say: Say) -> None:
         "--termination-log": folder / "termination-log",
     }
     with Child("headway_runtime.prepare", files, folder, say=say) as child:
-        child.wait()
+        try:
+            child.wait()
+        except LocalError as error:
+            raise LocalError(_NATIVE) if "rule native.unsigned" in str(error) else error from None
         if child.interrupted:
             raise Interrupted
 
@@ -130,17 +138,28 @@ class Ports:
 
     @classmethod
     def of(cls, host: str, inference: int = 0, admin: int = 0, grpc: int = 0) -> "Ports":
-        """A port of 0 stands for any that is free. Raises LocalError for a host that is not of this machine."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        chosen = []
+        """A port of 0 stands for any that is free. Raises LocalError for a host that is not of this machine, and for
+        ports that are taken, all of which it names.
+        """
+        asked = {"--port": inference, "--admin-port": admin, "--grpc-port": grpc}
+        chosen: list[int] = []
+        taken: dict[str, str] = {}  # why, by option and port
         with contextlib.ExitStack() as held:  # until all are known, or two could be the same
-            for port in (inference, admin, grpc):
-                probe = held.enter_context(socket.socket(family))
+            for option, port in asked.items():
+                probe = held.enter_context(_probe(host))
                 try:
-                    probe.bind((host, 0))
+                    probe.bind((host, port))
                 except OSError as error:
-                    raise LocalError(f"--host {host}: {error.strerror}") from None
-                chosen.append(port or int(probe.getsockname()[1]))
+                    taken[f"{option} {port}"] = error.strerror or str(error)
+                else:
+                    chosen.append(int(probe.getsockname()[1]))
+        if taken:
+            said = ", ".join(f"{what} ({why})" for what, why in taken.items())
+            free = " ".join(f"{what.split()[0]} 0" for what in taken)
+            raise LocalError(
+                f"PortTaken: cannot listen on {host}: {said}; end what listens there (another headway serve?), choose "
+                f"others, or take any that are free: {free}"
+            )
         return cls(host, *chosen)
 
     @property
@@ -162,6 +181,19 @@ class Ports:
     def _authority(self) -> str:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - where to ask, not to listen
         return f"[{host}]" if ":" in host else host
+
+
+def _probe(host: str) -> socket.socket:
+    """A socket that binds where the pod's would. Raises LocalError for a host that is not of this machine."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as anywhere:
+            anywhere.bind((host, 0))
+    except OSError as error:
+        raise LocalError(f"--host {host}: {error.strerror}") from None
+    probe = socket.socket(family)
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have just ended hold no port
+    return probe
 
 
 def serve(folder: Path, ports: Ports, *, say: Say, alone: bool = False) -> Child:

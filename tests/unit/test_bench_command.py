@@ -133,10 +133,13 @@ def test_overload_is_counted_and_not_hidden(server: PodProcess) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "either a .pt2 or --url"),
         (["--url", "http://127.0.0.1:1"], "--url http://127.0.0.1:1 does not answer"),
         (["--url", "https://127.0.0.1:1"], "only http://"),
         (["--url", "http://127.0.0.1:1", "--model", "m"], "127.0.0.1:1"),
+        ([], "headway bench FILE|URL"),
+        (["127.0.0.1:8080"], "for a served model write http://127.0.0.1:8080"),
+        (["localhost:8080/v1"], "write http://localhost:8080/v1"),
+        (["http://127.0.0.1:1/v1"], "leave out /v1, which is OpenAI's part of it: http://127.0.0.1:1"),
         (["--url", "http://127.0.0.1:1", "--sizes", "x"], "--sizes 'x'"),
         (["--url", "http://127.0.0.1:1", "--range", "ids"], "--range ids"),
         (["--url", "http://127.0.0.1:1", "--latency-target", "soon"], "--latency-target"),
@@ -148,6 +151,14 @@ def test_what_cannot_be_measured_is_said(arguments: list[str], says: str) -> Non
     result = CliRunner().invoke(app, ["bench", *arguments])
     assert result.exit_code in (1, 2)
     assert says in " ".join(result.output.replace("│", " ").split())
+
+
+def test_the_url_of_an_admin_port_is_known_for_what_it_is(server: PodProcess) -> None:
+    url = f"http://127.0.0.1:{server.admin_port}"
+    result = CliRunner().invoke(app, ["bench", url])
+    assert result.exit_code == 1
+    assert f"{url} is a pod's admin port: give the URL of inference" in result.output
+    assert f"--admin-url {url}" in result.output
 
 
 def test_sizes_of_no_dimension_are_refused(server: PodProcess) -> None:

@@ -18,6 +18,7 @@ from headway_runtime.cli import app
 from headway_runtime.local import LocalError, Ports
 from typer.testing import CliRunner
 
+from tests.unit.pod_process import free_port
 from tests.unit.small_models import Encoder, export
 
 PROGRAM = "import sys, headway_runtime.cli as c; c.main()"
@@ -85,7 +86,8 @@ def test_it_says_how_far_it_is_and_how_to_ask_it_and_the_example_is_answered(art
     assert "headway bench http://127" in said
     assert '"event"' not in said  # the pod's log is for machines, and shown when asked for
     assert taken.exit_code == 1
-    assert "PortTaken" in taken.output
+    assert re.search(rf"PortTaken: .*--port {port} .*: --port 0", " ".join(taken.output.split()))
+    assert "preparing" not in taken.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
@@ -116,7 +118,8 @@ def test_a_signal_before_it_is_ready_ends_it_too(artifact: Path) -> None:
 def test_ports_are_chosen_and_named() -> None:
     ports = Ports.of("127.0.0.1")
     assert len({ports.inference, ports.admin, ports.grpc}) == 3
-    assert Ports.of("127.0.0.1", 5).inference == 5
+    asked = free_port()
+    assert Ports.of("127.0.0.1", asked).inference == asked
     assert Ports("0.0.0.0", 1, 2, 3).url == "http://127.0.0.1:1"
     assert Ports("::1", 1, 2, 3).admin_url == "http://[::1]:2"
     with pytest.raises(LocalError, match="--host 192"):

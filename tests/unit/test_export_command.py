@@ -9,6 +9,7 @@ import pytest
 import torch
 from click.testing import Result
 from headway_runtime.cli import app
+from headway_runtime.cli.export import counted
 from headway_runtime.export import Size, specs
 from headway_runtime.export.errors import ExportError
 from headway_runtime.parity import load_golden
@@ -343,3 +344,7 @@ def test_values_are_of_their_type_and_within_their_range() -> None:
     assert 1000 <= made["f"].min() <= made["f"].max() <= 2000
     with pytest.raises(ExportError, match="LOW"):
         specs.parse_ranges(["a=x..y"], ["a"])
+
+
+def test_one_is_not_several() -> None:
+    assert [counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]

@@ -120,6 +120,10 @@ def test_each_phase_is_said_when_it_begins_with_the_seconds_so_far(folder: Path)
     assert all(lines), result.stderr
     seconds, texts = zip(*[line.groups() for line in lines if line], strict=True)
     assert list(map(float, seconds)) == sorted(map(float, seconds))
+    counts = [text for text in texts if "continuing" in text]
+    number = len(counts) // 2
+    assert counts[number - 1].endswith(f"continuing golden prompts by transformers: {number} of {number}")
+    texts = [text for text in texts if text not in counts or text.endswith(f": 1 of {number}")]
     wanted = ["importing", "reading", "reading", "tracing", "continuing", "the draft: tracing", "the draft: continuing"]
     wanted += ["saving", "inspecting", "running", "running"]
     assert [text.startswith(begin) for text, begin in zip(texts, wanted, strict=True)] == [True] * len(wanted), texts
@@ -295,6 +299,16 @@ def test_what_is_still_to_be_exported_is_told_with_the_command_for_it(
         result = CliRunner().invoke(app, [command, source])
         assert result.exit_code == 2
         assert says in " ".join(result.output.replace("│", " ").split()), result.output
+
+
+def test_export_without_the_task_says_the_whole_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    Path("text.gguf").write_text("GGUF")
+    for source in (folder.name, "text.gguf"):
+        result = CliRunner().invoke(app, ["export", source, "-o", "t.pt2"])
+        assert result.exit_code == 2
+        said = " ".join(result.output.replace("│", " ").split())
+        assert f"Export it with its task: headway export --task generate {source} -o t.pt2" in said
 
 
 @pytest.mark.parametrize(

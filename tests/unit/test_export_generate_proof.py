@@ -58,7 +58,10 @@ def test_a_model_in_training_or_of_half_precision_is_refused(tmp_path: Path) -> 
 def test_golden_continuations_end_before_the_first_token_that_is_not_sure() -> None:
     model, tokenizer = tiny_model("qwen3").to(torch.bfloat16), tiny_tokenizer()
     prompts = golden.prompts(tokenizer, texts.of(tokenizer), 512)
-    answered = golden.answer(model, prompts, [1])
+    said: list[str] = []
+    answered = golden.answer(model, prompts, [1], said.append)
+    count = len(prompts)
+    assert said == [f"continuing golden prompts by transformers: {n} of {count}" for n in range(1, count + 1)]
     lengths = [len(one.golden.tokens) for one in answered]
     assert min(lengths) >= 1
     assert min(lengths) < 16  # eight bits are not sure of much

@@ -112,6 +112,26 @@ def test_serving_a_decoder_says_how_to_ask_it_and_the_example_is_answered_as_a_s
         process.stderr.close()  # type: ignore[union-attr]
 
 
+def test_a_decoder_in_fewer_bits_tells_the_figures_of_its_trial(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, "serve", str(tiny(tmp_path)), "--precision", "bfloat16"]
+    ports = ["--port", "0", "--admin-port", "0", "--grpc-port", "0"]
+    process = subprocess.Popen([*command, *ports], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said: list[str] = []
+    try:
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith("Ctrl-C"):
+                break
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    assert re.search(r"^  weights  BFloat16: \d+ of \d+ golden tokens", "".join(said), flags=re.MULTILINE), said
+
+
 def test_without_a_chat_template_the_example_is_a_completion() -> None:
     (_, client), curl = asking("http://127.0.0.1:8080", "writer", chats=False)
     assert "/v1/completions" in curl

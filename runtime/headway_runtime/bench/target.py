@@ -21,6 +21,7 @@ from headway_runtime.bench.model import ModelInfo, from_metadata, with_inspectio
 from headway_runtime.bench.sizes import Distribution, check_sizes
 
 ACKNOWLEDGE_SECONDS = 10.0
+ADMIN_SAYS = b"this port serves /report, /metrics and /healthz\n"  # asked for anything else
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -77,10 +78,17 @@ def at_url(url: str, *, admin_url: str | None, model: str | None) -> Target:
     """
     address = address_of(url)
     base = (url if "://" in url else f"http://{url}").rstrip("/")
+    if base.endswith("/v1"):
+        raise BenchError(f"{url}: leave out /v1, which is OpenAI's part of it: {base.removesuffix('/v1')}")
     try:
-        exchange(f"{base}/v2", "GET", None, {}, seconds=10)
+        _, said = exchange(f"{base}/v2", "GET", None, {}, seconds=10)
     except BenchError as error:
         raise BenchError(f"--url {url} does not answer: {error}") from None
+    if said == ADMIN_SAYS:
+        raise BenchError(
+            f"{url} is a pod's admin port: give the URL of inference (port 8080, unless --port says otherwise), and "
+            f"this one with --admin-url {base}"
+        )
     asked = admin_url or f"http://{address.host}:8081"
     warnings = []
     try:

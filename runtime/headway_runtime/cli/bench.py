@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from headway_api.types import Precision
 
-from headway_runtime.cli.arguments import exported
+from headway_runtime.cli import arguments
+from headway_runtime.cli.arguments import exported, told
 
 if TYPE_CHECKING:
     from headway_runtime.bench.sizes import Distribution
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from headway_runtime.cli.serve_progress import Progress
 
 
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}(/\S*)?\Z")
 WIDTH = 132  # of tables where there is no terminal to say
 
 
@@ -34,7 +37,7 @@ def bench(
     source: Annotated[
         str | None,
         typer.Argument(
-            metavar="[FILE|URL]", help="a .pt2, served here while it is measured, or the URL of a served model"
+            metavar="FILE|URL", help="a .pt2, served here while it is measured, or the URL of a served model"
         ),
     ] = None,
     url: Annotated[str | None, option("URL", "a served model: http://127.0.0.1:8080")] = None,
@@ -42,7 +45,12 @@ def bench(
     admin_url: Annotated[str | None, option("URL", "its pod's report; port 8081 of the same host")] = None,
     manifest: Annotated[Path | None, file_option("with a .pt2: a ModelDeployment, for its batching")] = None,
     precision: Annotated[
-        Precision | None, typer.Option(help="with a .pt2: in which large weights are kept; else as the manifest says")
+        Precision | None,
+        typer.Option(
+            parser=arguments.precision,
+            metavar=arguments.PRECISIONS,
+            help="with a .pt2: in which large weights are kept; else as the manifest says",
+        ),
     ] = None,
     seconds: Annotated[float, option("SECONDS", "of each measurement", min=0.2, max=3600)] = 5.0,
     connections: Annotated[
@@ -85,11 +93,13 @@ def bench(
     from headway_runtime.local import Interrupted, LocalError
 
     if (source is None) == (url is None):
-        raise typer.BadParameter("give either a .pt2 or --url")
+        raise typer.BadParameter("give one FILE, a .pt2, or the URL of a served model: headway bench FILE|URL")
     file = None
     if source is not None and source.startswith(("http://", "https://")):
         url = source
     elif source is not None:
+        if _ADDRESS.match(source) and not Path(source).exists():
+            raise typer.BadParameter(f"there is no file {source}; for a served model write http://{source}")
         file = exported(Path(source))
     if file is None and precision is not None:
         raise typer.BadParameter("--precision is for a .pt2, which is served here; a served model has one")
@@ -123,7 +133,7 @@ def bench(
     except Interrupted:
         raise typer.Exit(130) from None
     except (BenchError, LocalError) as error:
-        typer.echo(f"headway: {error}", err=True)
+        typer.echo(f"headway: {told(error, precision)}", err=True)
         raise typer.Exit(1) from None
     if as_json:
         typer.echo(json.dumps(results.to_dict(), indent=2))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway_runtime.cli import pairs
+from headway_runtime.cli.arguments import decoder
 
 if TYPE_CHECKING:
     from headway_runtime.export import Exported
@@ -100,6 +101,10 @@ def export(
             raise typer.BadParameter("goes with --out, --dtype and --draft alone", param_hint="--task generate")
         _generate(source, out, dtype or "float32", draft)
         return
+    if (what := decoder(Path(source))) is not None:
+        raise typer.BadParameter(
+            f"{source} is {what}. Export it with its task: headway export --task generate {source} -o {out}"
+        )
     if dtype is not None or draft is not None:
         raise typer.BadParameter("goes with --task generate", param_hint="--dtype" if draft is None else "--draft")
     try:
@@ -164,16 +169,21 @@ def _said() -> "Say":
 
 
 def _tell(done: "Exported") -> None:
-    compared = f"{done.runs} runs compared, largest difference {done.largest_difference:.3g}"
+    compared = f"{counted(done.runs, 'run')} compared, largest difference {done.largest_difference:.3g}"
     lines = [
         f"{done.path}: written, {done.bytes:,} bytes",
         f"  {done.digest}",
         f"  inspected and loaded as in a pod; {compared if done.runs else 'no run was compared'}",
-        f"  {done.samples} golden samples recorded",
+        f"  {counted(done.samples, 'golden sample')} recorded",
         *(f"  note: {note}" for note in done.notes),
         f"next: headway inspect {done.path}, headway serve {done.path}",
     ]
     typer.echo("\n".join(lines))
+
+
+def counted(number: int, what: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 @contextmanager

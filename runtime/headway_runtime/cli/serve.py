@@ -1,6 +1,8 @@
 """`headway serve`."""
 
 import tempfile
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +10,8 @@ import typer
 from headway_api.names import ADMIN_PORT, GRPC_PORT, INFERENCE_PORT
 from headway_api.types import Precision
 
-from headway_runtime.cli.arguments import File
+from headway_runtime.cli import arguments
+from headway_runtime.cli.arguments import File, told
 
 
 def _port(text: str) -> Any:
@@ -27,7 +30,12 @@ def serve(
         ),
     ] = None,
     precision: Annotated[
-        Precision | None, typer.Option(help="in which large weights are kept; else the manifest's, else as exported")
+        Precision | None,
+        typer.Option(
+            parser=arguments.precision,
+            metavar=arguments.PRECISIONS,
+            help="in which large weights are kept; else the manifest's, else as exported",
+        ),
     ] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, _port("inference")] = INFERENCE_PORT,
@@ -42,6 +50,7 @@ def serve(
     from headway_runtime import local
     from headway_runtime.cli.serve_progress import Progress
 
+    _check_different({"--port": port, "--admin-port": admin_port, "--grpc-port": grpc_port})
     progress = Progress(logs=logs)
     with tempfile.TemporaryDirectory(prefix="headway-") as name, progress:
         folder = Path(name)
@@ -49,16 +58,25 @@ def serve(
             found = local.read_manifest(manifest) if manifest else None
             if found and found[1].artifact.trust:
                 typer.echo("headway: spec.artifact.trust is not checked here; use headway verify", err=True)
+            ports = local.Ports.of(host, port, admin_port, grpc_port)
             config = local.write_files(folder, file, found, precision=precision)
             progress.step(f"preparing {file.name}: inspecting it, and rewriting it without pickle")
             local.prepare(folder, found[1].artifact.digest if found else None, say=progress.log)
-            ports = local.Ports.of(host, port, admin_port, grpc_port)
             with local.serve(folder, ports, say=progress.log) as pod:
-                progress.follow(pod, ports, config.model, folder)
+                progress.follow(pod, ports, config, folder)
                 pod.wait()
         except local.Interrupted:
             raise typer.Exit(130) from None
         except local.LocalError as error:
             progress.clear()
-            typer.echo(f"headway: {error}", err=True)
+            typer.echo(f"headway: {told(error, precision)}", err=True)
             raise typer.Exit(1) from None
+
+
+def _check_different(ports: Mapping[str, int]) -> None:
+    """Raises BadParameter for two options with one port."""
+    for (one, port), (other, same) in combinations(ports.items(), 2):
+        if port == same != 0:
+            raise typer.BadParameter(
+                f"{one} and {other} are both {port}; the three ports must differ (0: any free one)"
+            )

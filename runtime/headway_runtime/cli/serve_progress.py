@@ -81,12 +81,12 @@ class Progress:
             return in_force(*now, before[0])
         return in_words(fields)
 
-    def follow(self, pod: Child, ports: Ports, model: str, folder: Path) -> None:
+    def follow(self, pod: Child, ports: Ports, config: ColdConfig, folder: Path) -> None:
         """Watch the pod until it is ready, and say how to ask it; return at once when it has ended."""
         self.step("loading")
         while pod.running:
             report = _report(ports)
-            if report is None or report.model != model:
+            if report is None or report.revision != config.revision:  # of another process
                 pass
             elif report.phase is Phase.WARMING:
                 self.step(_warming(report) if self._console.is_terminal else f"warming {report.buckets.total} buckets")
@@ -112,8 +112,6 @@ class Progress:
         if generation is None:
             routes = [("infer", f"POST {url}/v2/models/{model}/infer")]
             routes.append(("gRPC", f"{ports.grpc_address}   (Open Inference Protocol v2)"))
-            if report.parity is not None and report.precision is not Precision.EXPORTED:
-                routes.append(("weights", report.parity.message))
             example = _example(ports, model)
         else:
             client, example = asking(url, model, chats=_chats(folder))
@@ -121,6 +119,8 @@ class Progress:
             routes.append(("gRPC", f"{ports.grpc_address}   (Triton's text streams)"))
             routes.append(("memory", room(generation)))
             routes.append(("kernels", computing(generation, report.precision)))
+        if report.parity is not None and report.precision not in (None, Precision.EXPORTED):
+            routes.append(("weights", report.parity.message))
         for what, where in (
             *routes,
             ("docs", f"{url}/docs"),

@@ -38,7 +38,7 @@ _HEADERS = {
     ".data/version": {b"3\n", b"6\n", b"10\n"},
 }
 _IDENTITY = re.compile(rb"[0-9]{1,64}\Z")
-_LEGACY = {"serialized_exported_program.json", "serialized_state_dict.pt", "version"}
+_LEGACY = {"serialized_exported_program.json", "serialized_state_dict.pt"}
 _VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}[A-Za-z0-9.+_-]{0,48}\Z", re.ASCII)
 
 
@@ -192,8 +192,7 @@ def _check_unique(tensors_: list[dict[str, Any]], what: str) -> None:
 
 def _check_records(archive: zip_.Archive) -> list[str]:
     """Only records of a plain export, each header as it must be. Returns the names of the programs, sorted."""
-    if archive.entries.keys() & _LEGACY and "archive_format" not in archive.entries:
-        raise Refusal("archive.legacy")
+    _check_not_another_format(archive)
     if package.is_package(archive):  # one that a builder signed is taken apart before (native.unpack)
         raise Refusal("native.unsigned")
     for name in archive.entries:
@@ -225,6 +224,17 @@ def _check_records(archive: zip_.Archive) -> list[str]:
         if name.startswith("data/") and name not in own and not storage.WEIGHT.match(name):
             raise Refusal("archive.record", name)
     return models
+
+
+def _check_not_another_format(archive: zip_.Archive) -> None:
+    """Other files that torch writes, by the names of their records: none is read."""
+    names = archive.entries.keys()
+    if "archive_format" in names:
+        return
+    if names & _LEGACY:
+        raise Refusal("archive.legacy")
+    if "data.pkl" in names:
+        raise Refusal("archive.pickle")
 
 
 def _check_versions(document: dict[str, Any], name: str) -> None:

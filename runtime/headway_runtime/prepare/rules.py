@@ -26,7 +26,9 @@ _REEXPORT = "save it again with `torch.export.save`"
 RULES: dict[str, Rule] = {
     # archive
     "archive.file": Rule(NOT_ARCHIVE, "the artifact is not a readable regular file"),
-    "archive.not_zip": Rule(NOT_ARCHIVE, "the artifact is not a .pt2 archive; the URI must name a file written by `torch.export.save`"),
+    "archive.not_zip": Rule(NOT_ARCHIVE, "the artifact is no zip archive, and so no .pt2; give a file that `headway export` or `torch.export.save` wrote (docs/export.md)"),
+    "archive.pickle": Rule(NOT_ARCHIVE, "the artifact is a pickle that `torch.save` wrote (a module or its weights), which is never opened; export the model instead (docs/export.md)"),
+    "archive.torchscript": Rule(NOT_ARCHIVE, "the artifact is a TorchScript file, which holds code and pickles and is never opened; export the model instead (docs/export.md)"),
     "archive.end_record": Rule(UNSAFE, f"the archive has a comment, trailing bytes or several volumes; {_REEXPORT}"),
     "archive.zip64": Rule(UNSAFE, f"the archive's records of sizes beyond 32 bits disagree; {_REEXPORT}"),
     "archive.layout": Rule(UNSAFE, f"archive entries overlap, leave gaps or are out of order; {_REEXPORT}"),

@@ -9,6 +9,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tests.hostile import archives as ar
 from tests.hostile.archives import MODEL, WEIGHTS, Entries
 from tests.hostile.samples.registry import Build, add, replaced, sample
@@ -76,6 +78,18 @@ def the_pickled_layout_of_old_versions(out: Path, entries: Entries, marker: Path
             "serialized_state_dict.pt": ar.pickled(marker),
         },
     )
+
+
+@sample("archive.pickle")
+def a_file_of_torch_save(out: Path, entries: Entries, marker: Path) -> Path:
+    return ar.write(out, {"data.pkl": ar.pickled(marker), "byteorder": b"little", "data/0": b"", "version": b"3\n"})
+
+
+@sample("archive.torchscript")
+def a_torchscript_file(out: Path, entries: Entries, marker: Path) -> Path:
+    scripted = torch.jit.script(torch.nn.Linear(2, 2))
+    torch.jit.save(scripted, out)
+    return out
 
 
 @sample("sample.pickle")

@@ -87,8 +87,7 @@ def _traced(model: Any, tokenizer: Any, say: Say, vocabulary: int | None = None)
             f"the tokenizer has {words.tokens:,} tokens and the model {geometry.vocabulary:,}: it is another model's"
         )
     prompts = golden.prompts(tokenizer, words, known.context)
-    say(f"continuing {len(prompts)} golden prompts by transformers")
-    answered = golden.answer(model, prompts, known.end)
+    answered = golden.answer(model, prompts, known.end, say)
     known = replace(known, golden=tuple(one.golden for one in answered))
     return Traced(program, geometry, known, words, tuple(answered), next(model.parameters()).dtype)
 

@@ -13,6 +13,7 @@ import torch
 
 from headway_runtime.export.errors import ExportError
 from headway_runtime.export.generate.texts import Texts
+from headway_runtime.export.saying import Say, silently
 from headway_runtime.prepare.decoder import GoldenPrompt
 
 TOKENS = 16
@@ -64,8 +65,9 @@ def prompts(tokenizer: Any, texts: Texts, context: int) -> list[tuple[int, ...]]
     return [tokens for tokens in found if 0 < len(tokens) <= context - TOKENS]
 
 
-def answer(model: Any, prompts_: Sequence[tuple[int, ...]], end: Sequence[int]) -> list[Answered]:
-    """Continue every prompt alone, by `generate` of transformers. What the model says of sampling is left out.
+def answer(model: Any, prompts_: Sequence[tuple[int, ...]], end: Sequence[int], say: Say = silently) -> list[Answered]:
+    """Continue every prompt alone, by `generate` of transformers. What the model says of sampling is left out. `say`
+    is told before each.
 
     Raises ExportError where it is sure of nothing.
     """
@@ -76,7 +78,10 @@ def answer(model: Any, prompts_: Sequence[tuple[int, ...]], end: Sequence[int]) 
         do_sample=False, max_new_tokens=TOKENS, eos_token_id=list(end) or None, pad_token_id=0
     )
     try:
-        found = [_continued(model, prompt) for prompt in prompts_]
+        found = []
+        for number, prompt in enumerate(prompts_, 1):
+            say(f"continuing golden prompts by transformers: {number} of {len(prompts_)}")
+            found.append(_continued(model, prompt))
     finally:
         model.generation_config = kept
     sure = [one for one in found if one.golden.tokens]

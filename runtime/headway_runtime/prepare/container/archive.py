@@ -92,6 +92,8 @@ def read_entries(archive: Archive) -> None:
     """Fill ``archive.entries``. Raises Refusal ``archive.*``."""
     count, central_at, central_size = _end_records(archive)
     central = archive.pread(central_at, central_size)
+    if b"/constants.pkl" in central and b"/code/" in central and b"/archive_format" not in central:
+        raise Refusal("archive.torchscript")  # known before its entries are read, of which torch compresses some
     position, expected, root = 0, 0, None
     seen: set[str] = set()
     for _ in range(count):
@@ -113,14 +115,13 @@ def read_entries(archive: Archive) -> None:
 def _end_records(archive: Archive) -> tuple[int, int, int]:
     """(entries, offset of the central directory, its size)."""
     if archive.size < 22:
-        raise Refusal("archive.not_zip", f"{archive.size} bytes")
+        raise Refusal("archive.not_zip", f"it has {archive.size} bytes")
     tail_size = min(archive.size, 22 + 20 + 56)
     tail = archive.pread(archive.size - tail_size, tail_size)
     if tail[-22:-18] != zf.END:
-        raise Refusal(
-            "archive.not_zip" if not _looks_like_zip(archive) else "archive.end_record",
-            "the last 22 bytes are no end record",
-        )
+        if _looks_like_zip(archive):
+            raise Refusal("archive.end_record", "the last 22 bytes are no end record")
+        raise Refusal("archive.not_zip", _other_kind(archive.pread(0, 16)))
     disk, disk_c, here, count, size, at, comment = struct.unpack("<HHHHIIH", tail[-18:])
     if disk or disk_c or comment or here != count:
         raise Refusal("archive.end_record", "several disks, or a comment")
@@ -137,6 +138,19 @@ def _end_records(archive: Archive) -> tuple[int, int, int]:
     if count > MAX_ENTRIES or size > MAX_CENTRAL or at + size != end:
         raise Refusal("archive.end_record", f"{count} entries, directory of {size} bytes at {at}, ends at {end}")
     return count, at, size
+
+
+def _other_kind(first: bytes) -> str:
+    """What a file is by its first 16 bytes, in words."""
+    if first[0] == 0x80 and first[1] <= 5:
+        return "it begins as a pickle does, such as torch.save wrote before torch 1.6"
+    if first[:4] == b"GGUF":
+        return "it is a GGUF file: headway export --task generate FILE.gguf"
+    if first[8:9] == b"{" and first[5:8] == b"\0\0\0":
+        return "it is a safetensors file, which holds weights without a program"
+    if first.isascii() and all(chr(byte).isprintable() or byte in b"\t\r\n" for byte in first):
+        return "it is text"
+    return f"it begins with the bytes {first[:8].hex(' ')}"
 
 
 def _looks_like_zip(archive: Archive) -> bool:
