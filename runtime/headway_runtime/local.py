@@ -24,7 +24,6 @@ from headway_runtime.local_process import Child, Interrupted, LocalError, Say
 from headway_runtime.local_rules import broken_rule
 
 __all__ = [
-    "REVISION",
     "Child",
     "Interrupted",
     "LocalError",
@@ -35,8 +34,6 @@ __all__ = [
     "serve",
     "write_files",
 ]
-
-REVISION = "local"
 
 _KEPT = frozenset({"PATH", "LD_LIBRARY_PATH", "HOME", "USER", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"})
 _NATIVE = (
@@ -77,7 +74,7 @@ def write_files(
     config = ColdConfig(
         model=name,
         namespace="local",
-        revision=f"{REVISION}-{secrets.token_hex(4)}",
+        revision=f"local-{secrets.token_hex(4)}",
         artifact=ColdArtifact(uri=artifact.resolve().as_uri(), program=spec.artifact.program if spec else None),
         device=spec.device if spec else Device(kind=DeviceKind.CPU),
         precision=precision or (spec.precision if spec else None) or Precision.EXPORTED,

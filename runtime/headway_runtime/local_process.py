@@ -64,7 +64,8 @@ class Child:
     def __enter__(self) -> Self:
         (self._folder / "termination-log").unlink(missing_ok=True)  # each process leaves its own reason
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._pass_on) for number in _PASSED_ON}
+            heeded = [each for each in _PASSED_ON if not (each == signal.SIGHUP and _is_ignored(each))]  # by nohup
+            self._before = {number: signal.signal(number, self._pass_on) for number in heeded}
         self._process = subprocess.Popen(
             self._command,
             env=self._environment,
@@ -133,6 +134,10 @@ class Child:
                 # the process would wait for room in it
                 with contextlib.suppress(OSError, ValueError, SystemExit):
                     self._say(line.decode(errors="replace").rstrip("\n"))
+
+
+def _is_ignored(number: int) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def _refusal(file: Path, otherwise: str) -> str:

@@ -21,7 +21,9 @@ from typer.testing import CliRunner
 from tests.unit.pod_process import free_port
 from tests.unit.small_models import Encoder, export
 
-PROGRAM = "import sys, headway_runtime.cli as c; c.main()"
+SIGNALS = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+PROGRAM = f"import signal; {SIGNALS}; import headway_runtime.cli as c; c.main()"
+"""As in a terminal: a shell's background job, as these tests may be, begins with SIGINT ignored, and loses it."""
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +32,9 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(artifact: Path, *options: str) -> Iterator["subprocess.Popen[str]"]:
+def serving(artifact: Path, *options: str, program: str = PROGRAM) -> Iterator["subprocess.Popen[str]"]:
     """`headway serve`, in a process group of its own, on ports that it chose."""
-    command = [sys.executable, "-c", PROGRAM, "serve", str(artifact), "--port", "0", "--admin-port", "0"]
+    command = [sys.executable, "-c", program, "serve", str(artifact), "--port", "0", "--admin-port", "0"]
     command += ["--grpc-port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
@@ -113,6 +115,17 @@ def test_a_signal_before_it_is_ready_ends_it_too(artifact: Path) -> None:
             said = process.stderr.read()
             assert "Traceback" not in said
             assert "ready" not in said
+
+
+def test_nohup_is_respected(artifact: Path) -> None:
+    with serving(artifact, program=PROGRAM.replace("SIG_DFL", "SIG_IGN")) as process:
+        said = until_ready(process)
+        process.send_signal(signal.SIGHUP)
+        (url,) = re.findall(r"POST (http://\S+?)/v2", said)[:1]
+        for _ in range(20):
+            assert httpx.get(f"{url}/v2/health/ready", timeout=60).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
 
 
 def test_ports_are_chosen_and_named() -> None:
