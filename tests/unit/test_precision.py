@@ -443,4 +443,4 @@ def test_serve_says_why_a_precision_is_refused(tmp_path: Path) -> None:
     ports = [f"--{name}={free_port()}" for name in ("port", "admin-port", "grpc-port")]
     done = CliRunner().invoke(app, ["serve", str(file), "--precision", "Int8", *ports])
     assert done.exit_code == 1
-    assert "Accepted=False/PrecisionRefused: spec.precision: Int8, and this program has no weight" in done.output
+    assert "Accepted=False/PrecisionRefused: --precision: Int8, and this program has no weight" in done.output
