@@ -8,7 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 from headway_operator.observed import Role
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from tests.unit.plan_world import BROKEN, DIGESTS, OTHER_SIGNATURE, CrashError, World, world
 
@@ -151,8 +151,12 @@ def test_every_history_comes_to_rest_as_the_spec_asks(history: list[tuple[str, A
     assert w.deployments().keys() == {each["name"] for each in w.status["revisions"]}
 
 
+A_RECORD_LOST = [("restart", None), ("lose-status", None), ("vandal", 2), ("round", None)]  # with all that was known
+
+
 @settings(max_examples=100, deadline=None)
 @given(HISTORIES)
+@example(A_RECORD_LOST)
 def test_an_abort_ends_with_the_stable_at_100(history: list[tuple[str, Any]]) -> None:
     w = world(replicas=2)
     w.settle()
