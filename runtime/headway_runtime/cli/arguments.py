@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from headway_api.types import Precision
@@ -35,6 +35,11 @@ def precision(text: str) -> Precision:
     if found is None:
         raise typer.BadParameter(f"there is no {text}; write {', '.join(Precision)}")
     return found
+
+
+def precision_option(text: str) -> Any:
+    """`--precision`, with its help."""
+    return typer.Option(parser=precision, metavar="|".join(Precision), help=text)
 
 
 def told(error: Exception, asked: Precision | None) -> str:
@@ -78,5 +83,4 @@ def _is_json(path: Path) -> bool:
     return True
 
 
-PRECISIONS = "|".join(Precision)
 File = Annotated[Path, typer.Argument(callback=exported, help="an exported program, .pt2")]

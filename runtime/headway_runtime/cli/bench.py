@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from headway_api.types import Precision
 
-from headway_runtime.cli import arguments
-from headway_runtime.cli.arguments import exported, told
+from headway_runtime.cli.arguments import exported, precision_option, told
 
 if TYPE_CHECKING:
     from headway_runtime.bench.sizes import Distribution
@@ -46,11 +45,7 @@ def bench(
     manifest: Annotated[Path | None, file_option("with a .pt2: a ModelDeployment, for its batching")] = None,
     precision: Annotated[
         Precision | None,
-        typer.Option(
-            parser=arguments.precision,
-            metavar=arguments.PRECISIONS,
-            help="with a .pt2: in which large weights are kept; else as the manifest says",
-        ),
+        precision_option("with a .pt2: in which large weights are kept; else as the manifest says"),
     ] = None,
     seconds: Annotated[float, option("SECONDS", "of each measurement", min=0.2, max=3600)] = 5.0,
     connections: Annotated[

@@ -10,8 +10,7 @@ import typer
 from headway_api.names import ADMIN_PORT, GRPC_PORT, INFERENCE_PORT
 from headway_api.types import Precision
 
-from headway_runtime.cli import arguments
-from headway_runtime.cli.arguments import File, told
+from headway_runtime.cli.arguments import File, precision_option, told
 
 
 def _port(text: str) -> Any:
@@ -31,11 +30,7 @@ def serve(
     ] = None,
     precision: Annotated[
         Precision | None,
-        typer.Option(
-            parser=arguments.precision,
-            metavar=arguments.PRECISIONS,
-            help="in which large weights are kept; else the manifest's, else as exported",
-        ),
+        precision_option("in which large weights are kept; else the manifest's, else as exported"),
     ] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, _port("inference")] = INFERENCE_PORT,

@@ -106,14 +106,14 @@ class Numbers:
             at = end
 
 
-def json_object(text: bytes | bytearray | memoryview, wanted: str) -> dict[str, Any]:
-    """A body that is one JSON object. Raises InvalidRequestError; `wanted` says there what kind of one it must be."""
+def json_object(text: bytes | bytearray | memoryview | str, wanted: str, *, what: str = "the body") -> dict[str, Any]:
+    """What is one JSON object. Raises InvalidRequestError; `wanted` says there what kind of one it must be."""
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequestError(f"the body is not JSON: {error}") from None
+        raise InvalidRequestError(f"{what} is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise InvalidRequestError(f"the body must be a JSON object{wanted}")
+        raise InvalidRequestError(f"{what} must be a JSON object{wanted}")
     return document
 
 

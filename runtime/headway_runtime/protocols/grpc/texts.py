@@ -28,6 +28,7 @@ from headway_runtime.protocols.grpc.wire import Status
 from headway_runtime.protocols.openai import completions
 from headway_runtime.protocols.openai.prompts import Prompt, prompts_of
 from headway_runtime.protocols.openai.question import Question
+from headway_runtime.protocols.pieces import json_object
 from headway_runtime.serving.generate import GenerateService
 from headway_runtime.serving.values import BytesArray, Value
 
@@ -198,7 +199,10 @@ def question_of(asked: Asked, model: str, facts: Facts) -> Question:
             raise InvalidRequestError(f"output {name[:100]!r} is not made; {OUTPUT} is")
     if TEXT not in inputs:
         raise InvalidRequestError(f"input {TEXT!r} is missing: the prompt, BYTES [1]")
-    sampling = _object(_text(_SAMPLING, inputs[_SAMPLING])) if _SAMPLING in inputs else asked.parameters
+    sampling: Mapping[str, Any] = asked.parameters
+    if _SAMPLING in inputs:
+        given, example = _text(_SAMPLING, inputs[_SAMPLING]), ', such as {"max_tokens": 100}'
+        sampling = json_object(given, example, what=f"input {_SAMPLING!r}")
     stream = _flag(_STREAM, inputs.get(_STREAM), bool(sampling.get(_STREAM)))
     echo = not _flag(_EXCLUDE, inputs.get(_EXCLUDE), stream)  # without a stream, the backend begins with the prompt
     if echo and stream:
@@ -225,16 +229,6 @@ def _flag(name: str, value: Value | None, default: bool) -> bool:
     if not isinstance(value, torch.Tensor) or value.dtype != torch.bool or value.numel() != 1:
         raise InvalidRequestError(f"input {name!r} must be BOOL with one element")
     return bool(value.item())
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequestError(f"input {_SAMPLING!r} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise InvalidRequestError(f'input {_SAMPLING!r} must be a JSON object, such as {{"max_tokens": 100}}')
-    return found
 
 
 def _number(name: str, value: Any) -> Any:
