@@ -22,10 +22,12 @@ from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import Buckets
 from headway_runtime.errors import FatalError, first_line
 from headway_runtime.logs import log
+from headway_runtime.memory import out_of_memory
 from headway_runtime.parity import Sample, Tensors, alone, refused
 from headway_runtime.precision import LEAST_EQUAL, MOST_ERROR, cannot, not_borne
 from headway_runtime.precision import refused as refusal
 from headway_runtime.program import Program
+from headway_runtime.warmup import refusal as failure
 
 NOTHING_TO_TRY = (
     "the artifact carries neither golden samples nor example inputs that this pod admits and answers with numbers, so "
@@ -150,6 +152,8 @@ def _answers(program: Program, layout: Layout, sample: Sample, number: int) -> T
     try:
         return alone(program, layout, sample)
     except Exception as error:
+        if out_of_memory(error):
+            raise failure(error, "OutOfMemory", f"running sample {number}") from error
         why = f"sample {number}: the program failed: {type(error).__name__}: {first_line(error, 300)}"
         raise FatalError("ParityFailed", why, condition="Ready", field="spec.verification") from error
 

@@ -42,10 +42,10 @@ def load_generator(pod: Pod, directory: Path, name: str, deliver: Deliver, hand:
     found = _open(pod.config, directory, name)
     pod.metrics.load_seconds.set(time.monotonic() - began)
     began = time.monotonic()
-    with torch.inference_mode():
-        _warm(pod, found, hand)
-        hand(pod.begins, "continuing the golden prompts", MORE_POWER)
-        _verify(pod, found, hand)
+    first, then = (_warm, _verify) if pod.config.precision is Precision.EXPORTED else (_verify, _warm)
+    with torch.inference_mode():  # a precision that is refused must not wait for every step's shape
+        first(pod, found, hand)
+        then(pod, found, hand)
     pod.metrics.warm_seconds.set(time.monotonic() - began)
     bounds = generation_knobs.Bounds(found.sequences, found.step_tokens)
     log("loaded", seconds=round(time.monotonic() - began, 3), programs=[name], kernels=found.kept.kernels)
@@ -89,8 +89,8 @@ def _warm(pod: Pod, found: Opened, hand: Hand) -> None:
 
 
 def _verify(pod: Pod, found: Opened, hand: Hand) -> None:
-    precision = pod.config.precision
-    settings = found.settings
+    hand(pod.begins, "continuing the golden prompts", MORE_POWER)
+    precision, settings = pod.config.precision, found.settings
     if precision is not Precision.EXPORTED:  # logits of every token are looked at: no more than there is room for
         settings = replace(settings, step_tokens=min(settings.step_tokens, settings.max_sequences))
     report = gate.verify(

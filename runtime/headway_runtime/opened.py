@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from headway_api.podconfig import BucketCost, ColdConfig, ParityReport
+from headway_api.podconfig import BucketCost, ColdConfig
 from headway_api.types import DeviceKind, Oversize, Precision
 
 from headway_runtime import closeness, memory, parity
@@ -71,7 +71,7 @@ def open_program(config: ColdConfig, directory: Path, name: str | None, *, own: 
 @threads_restored()
 def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Callable[..., None]) -> Model:
     """Hold the program against the memory that is there, warm every bucket, try what may share a run, run the golden
-    samples. Raises FatalError.
+    samples: these first where the precision is lower, because a refusal must not wait for buckets. Raises FatalError.
     """
     config = pod.config
     device = _device(config)
@@ -97,6 +97,11 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
         material = gather(opened.directory, (opened.name, opened.document), program)
         buckets = ones_by_answer(exact or program, opened.document, buckets, material, asked=sizes)
         program.start_as(exact or program)
+        verified = None
+        if exact is not None:
+            begins(f"trying answers in {config.precision.value}")
+            samples = parity.read_samples(repack.samples_file(opened.directory, opened.name))
+            verified = closeness.verify(program, Layout.of(program), buckets, samples, config.precision, exact=exact)
         if opened.own:
             hand(pod.warming, len(buckets.combinations))
         inputs_of = partial(realistic, material)
@@ -109,8 +114,10 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
             layout = independent_rows(program, layout, buckets, material, rounding=rounding)
         asked = Request(program, layout, buckets, material, opened.document, exact, rounding)
         layout, padding = prove_padding(asked, config.batching.padding, warm_seconds=warm_seconds)
-        begins("running the golden samples")
-        verified = _verified(config, opened, asked, layout)
+        if exact is None:
+            begins("running the golden samples")
+            golden = parity.load_golden(opened.directory, opened.name)
+            verified = parity.verify(program, layout, buckets, golden, config.verification)
     if opened.own:
         pod.metrics.warm_seconds.set(warm_seconds)
         if verified is not None:
@@ -131,16 +138,6 @@ def _as_exported(config: ColdConfig, opened: Opened) -> Program:
     exact = _program(asked, opened.directory, read, "cpu", own=opened.own, pack=False)
     exact.start_as(opened.program)
     return exact
-
-
-def _verified(config: ColdConfig, opened: Opened, tried: Request, layout: Layout) -> ParityReport | None:
-    """The golden samples within their tolerance; of a lower precision, whatever samples there are within its limits."""
-    program, buckets = tried.program, tried.buckets
-    if tried.exact is None:
-        golden = parity.load_golden(opened.directory, opened.name)
-        return parity.verify(program, layout, buckets, golden, config.verification)
-    samples = parity.read_samples(repack.samples_file(opened.directory, opened.name))
-    return closeness.verify(program, layout, buckets, samples, config.precision, exact=tried.exact)
 
 
 def _drift(opened: Opened, program: Program) -> Drift:

@@ -239,3 +239,11 @@ def test_what_cannot_be_honoured_ends_the_pod_with_the_field_and_what_to_do(
     assert says in message["message"]
     events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
     assert "memory_shared" not in events, "no weight was touched"
+
+
+def test_a_precision_that_nothing_judges_is_refused_before_a_step_is_warmed(directory: Path, tmp_path: Path) -> None:
+    generation = {**GENERATION, "maxLength": 2}  # shorter than any golden prompt
+    with pod(tmp_path, directory, generation=generation, precision="Int8") as refused:
+        assert refused.process.wait(120) == 1
+    assert "bucket_warm" not in (tmp_path / "log").read_text()
+    assert json.loads((tmp_path / "termination-log").read_text())["reason"] == "PrecisionRefused"

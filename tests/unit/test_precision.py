@@ -280,6 +280,18 @@ def test_an_example_input_that_the_program_cannot_answer_is_said(tmp_path: Path)
     assert raised.value.reason == "ParityFailed"
 
 
+def test_a_sample_for_which_memory_is_lacking_is_no_other_answer(
+    classifier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Program, "run", full)
+    with pytest.raises(FatalError, match="running sample 0: not enough memory") as raised:
+        judged(classifier, [Sample((torch.randn(2, WIDE),), ())], Precision.INT8)
+    assert (raised.value.reason, raised.value.field) == ("OutOfMemory", "spec.template.resources")
+
+
 def named(found: proof_models.Opened, **options: Any) -> Program:
     return load_program(found.directory, dimension_names={"sequence": "ids.1"}, **options)
 
@@ -372,6 +384,7 @@ def test_a_pod_whose_answers_become_others_never_becomes_ready(tmp_path: Path) -
     model = prepare(plain(Fragile(), torch.randn(4, WIDE), tmp_path / "m.pt2"), tmp_path / "model")
     with pod(tmp_path, model, precision="Int8") as serving:
         assert serving.process.wait(120) == 1
+    assert "bucket_warm" not in (tmp_path / "log").read_text(), "a refusal waits for no bucket"
     said = json.loads((tmp_path / "termination-log").read_text())
     assert (said["condition"], said["reason"], said["field"]) == ("Accepted", "PrecisionRefused", "spec.precision")
     assert said["message"].startswith("spec.precision: Int8, 1 example input: output output_0 is off by ")
