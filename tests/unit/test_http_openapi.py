@@ -1,6 +1,8 @@
 """The OpenAPI document is true: its example is answered, and what it says of answers is what comes."""
 
+import json
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from headway_runtime.program import load_program
+from headway_runtime.protocols.http.page import page
 from torch.export import Dim
 
 from tests.unit.http_server import INFER, HttpServer, http_server
@@ -82,9 +85,57 @@ def test_refusals_are_documented_as_they_come(server: HttpServer) -> None:
     assert set(documented["content"]["application/json"]["schema"]["required"]) == set(answer.json())
 
 
+class Read(HTMLParser):
+    """The text of a page, and every address that a browser would go to for it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text, self.tags, self.addresses = "", set[str](), list[str]()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.addresses += [value or "" for name, value in attrs if name in {"src", "href", "action", "srcset"}]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_says_what_the_document_says_and_needs_nothing_else(server: HttpServer) -> None:
+    answer = server.client.get(f"{server.url}/docs")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"
+    found = Read(answer.text)
+    assert found.addresses == ["openapi.json"]
+    assert not found.tags & {"script", "link", "img", "iframe"}
+    assert "@import" not in found.text
+    assert "url(" not in found.text
+    post = described(server)
+    assert post["description"] in found.text
+    assert json.dumps(post["requestBody"]["content"]["application/json"]["example"]) in found.text
+    for path in server.client.get(f"{server.url}/openapi.json").json()["paths"]:
+        assert path in found.text
+    assert server.client.get(f"{server.url}/redoc").status_code == 404
+
+
+def test_a_name_is_no_part_of_the_page() -> None:
+    name = "<script>alert(1)</script>"
+    operation: dict[str, Any] = {
+        "summary": name,
+        "description": name,
+        "parameters": [{"name": name, "in": name, "description": name}],
+    }
+    body = {"content": {name: {"example": name, "schema": {name: name}}}}
+    operation |= {"requestBody": body, "responses": {name: {"description": name}}}
+    found = Read(page({"info": {"title": name, "version": name}, "paths": {name: {"get": operation}}}))
+    assert "script" not in found.tags
+    assert found.text.count(name) == 16
+
+
 def test_the_pages_are_there_also_before_a_model_is(server: HttpServer) -> None:
     assert server.client.get(f"{server.url}/docs").status_code == 200
     with http_server(None) as loading:
+        assert "not loaded yet" in loading.client.get(f"{loading.url}/docs").text
         paths = loading.client.get(f"{loading.url}/openapi.json").json()["paths"]
         assert "not loaded yet" in paths[INFER]["post"]["description"]
         assert "/v2/models/{model}/config" in paths

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from headway_api.names import REVISION_HEADER
 from starlette.exceptions import HTTPException
 
@@ -15,6 +15,7 @@ from headway_runtime.protocols.http import triton
 from headway_runtime.protocols.http.answers import headers_of
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.openapi import hot_paths
+from headway_runtime.protocols.http.page import HEADERS, page
 from headway_runtime.protocols.openai import embeddings, models
 from headway_runtime.protocols.openai.errors import OPENAI, error_of, not_served
 from headway_runtime.protocols.openai.schemas import text_paths
@@ -25,7 +26,8 @@ ADMIN_PATHS = ("/metrics", "/report", "/healthz")
 def documents(front: Front) -> FastAPI:
     """The application for every path that the front does not answer itself."""
     pod = front.pod
-    app = FastAPI(title=f"Headway: {pod.config.model}", version=pod.config.revision)
+    named = {"title": f"Headway: {pod.config.model}", "version": pod.config.revision}
+    app = FastAPI(**named, docs_url=None, redoc_url=None)  # both would load scripts from elsewhere
     app.include_router(triton.router(pod))
     app.include_router(embeddings.router(front))
     app.include_router(models.router(pod))
@@ -56,6 +58,10 @@ def documents(front: Front) -> FastAPI:
     @app.get("/v2/models/{model}/versions/{version}", summary="Model metadata of one version")
     async def version_metadata(model: str, version: str) -> JSONResponse:
         return JSONResponse(_metadata(pod, model, version), headers=headers)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(page(app.openapi()), headers=headers | HEADERS)
 
     def openapi() -> dict[str, Any]:
         schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
