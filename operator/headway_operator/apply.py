@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 
 from headway_operator import errors
 from headway_operator.cluster import Cluster
-from headway_operator.compare import Settled, difference, owned_state
+from headway_operator.compare import Settled
 from headway_operator.kinds import CHILDREN, CONTROLLER_REVISION, kind_of
 from headway_operator.observed import Object
 from headway_operator.obstacles import Obstacles
 from headway_operator.ownership import is_controlled_by
 from headway_operator.store import Owner, Store
+from headway_operator.trim import trimmed
 
 _log = logging.getLogger(__name__)
 
@@ -55,8 +56,7 @@ class Applier:
         rendered = desired
         if live is not None:
             desired = _kept_record(desired, live)
-            where, uid = difference(desired, live), live["metadata"]["uid"]
-            if where is None or self._settled.is_known(uid, desired, owned_state(live)):
+            if (where := self._settled.difference(desired, live)) is None:
                 return False
             _log.info("apply", extra={**_fields(desired), "because": where})
         else:
@@ -73,9 +73,7 @@ class Applier:
         self._store.put(result)
         if _is_news(rendered, result):
             raise errors.ConflictError(f"{metadata['name']} was recorded before: its pods are rendered from that")
-        kept = self._store.get(kind, metadata["namespace"], metadata["name"])
-        if kept is not None and difference(desired, kept) is not None:
-            self._settled.came_back(kept["metadata"]["uid"], desired, owned_state(kept))
+        self._settled.answered(desired, trimmed(result))
         return True
 
     def forget(self, owner: Owner) -> None:

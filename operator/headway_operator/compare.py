@@ -69,8 +69,19 @@ class Settled:
         """`desired` was asked for and `live` was the answer."""
         self._known[uid] = (_digest(desired), _digest(live))
 
+    def difference(self, desired: Object, live: Object) -> str | None:
+        """Where an object is not as desired; None also when asking again would change nothing."""
+        where = difference(desired, live)
+        known = where is not None and self.is_known(live["metadata"]["uid"], desired, owned_state(live))
+        return None if known else where
+
+    def answered(self, desired: Object, answer: Object) -> None:
+        """The API server's own answer to `desired`; what was seen of the object since may be another hand's edit."""
+        if difference(desired, answer) is not None:
+            self.came_back(answer["metadata"]["uid"], desired, owned_state(answer))
+
     def forget(self, uid: str) -> None:
-        """It is gone, or it came back as it was asked for."""
+        """It is gone."""
         self._known.pop(uid, None)
 
 

@@ -4,10 +4,11 @@ import logging
 from collections.abc import Sequence
 
 from headway_operator.cluster import Cluster
-from headway_operator.compare import Settled, difference, owned_state
+from headway_operator.compare import Settled
 from headway_operator.kinds import kind_of
 from headway_operator.observed import Object
 from headway_operator.store import Store
+from headway_operator.trim import trimmed
 
 _log = logging.getLogger(__name__)
 
@@ -34,13 +35,10 @@ class Writer:
         kind, metadata = kind_of(desired), desired["metadata"]
         live = self._store.get(kind, metadata["namespace"], metadata["name"])
         if live is not None:
-            where, uid = difference(desired, live), live["metadata"]["uid"]
-            if where is None or self._settled.is_known(uid, desired, owned_state(live)):
+            if (where := self._settled.difference(desired, live)) is None:
                 return
             fields = {"namespace": metadata["namespace"], "object": f"{kind.kind}/{metadata['name']}"}
             _log.info("apply", extra={**fields, "because": where})
         result = await self._cluster.apply(desired, live)
         self._store.put(result)
-        kept = self._store.get(kind, metadata["namespace"], metadata["name"])
-        if kept is not None and difference(desired, kept) is not None:
-            self._settled.came_back(kept["metadata"]["uid"], desired, owned_state(kept))
+        self._settled.answered(desired, trimmed(result))
