@@ -64,6 +64,8 @@ class Connection:
         """Send a whole request, and read its answer to the end."""
         answer = Answer(time.monotonic())
         try:
+            if self._reader is not None and self._reader.at_eof():  # closed by the server since the last answer
+                self.close()
             if self._writer is None:
                 opening = asyncio.open_connection(self._address.host, self._address.port, limit=MAX_HEAD)
                 self._reader, self._writer = await opening
