@@ -56,7 +56,8 @@ def bench_server(answers: Answer) -> Iterator[BenchServer]:
         found.address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
         ready.set()
         with contextlib.suppress(asyncio.CancelledError):
-            await server.serve_forever()
+            await asyncio.Event().wait()
+        server.close()  # from Python 3.12 on, serve_forever() would wait for the clients, too
         for _ in range(3):  # whoever was accepted last appears a few turns of the loop later
             await asyncio.sleep(0.02)
             for writer in writers:
