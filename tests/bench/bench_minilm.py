@@ -6,9 +6,10 @@
 saturation, where the excess must be refused at once and the rest answered as if it were not there. *cost*: requests per
 second of processor time against an offline run that has all requests beforehand and sorts them by length.
 
-The pod has one processor, the client another (where there are two); the direct calls and the offline run have the pod's
-processor, while the pod has nothing to do. Rounds alternate; medians are told. Of several precisions each has a pod,
-with direct calls and offline runs of the same precision.
+The pod has one processor (or `--processors`), the client another (where there is one more); the direct calls and the
+offline run have the pod's processors, and as many threads, while the pod has nothing to do. Rounds alternate; medians
+are told. Of several precisions each has a pod, with direct calls and offline runs of the same precision. With more than
+one thread, set `OMP_WAIT_POLICY=passive`: the client's threads must not spin beside the pod.
 """
 
 import argparse
@@ -143,9 +144,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--precision", type=Precision, nargs="+", choices=list(Precision), default=[Precision.EXPORTED])
     parser.add_argument("--capacity", type=int, default=32, help="rows that may wait")
+    parser.add_argument("--processors", type=int, default=1, help="the pod's")
+    parser.add_argument("--instances", type=int, default=1)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    pod_on, client_on = split_processors()
+    torch.set_num_threads(max(1, options.processors // options.instances))
+    pod_on, client_on = split_processors(options.processors)
     os.sched_setaffinity(0, client_on)
     requests = sentences(256)
     knobs = {"maxWait": "0ms", "queue": {"capacity": options.capacity, "timeout": "20s"}}
@@ -155,7 +158,8 @@ def main() -> None:
         served: dict[str, tuple[PodProcess, Program]] = {}
         for precision in options.precision:
             (folder := Path(name) / precision).mkdir()
-            server = pods.enter_context(minilm_pod(folder, pod_on, knobs, model=model, precision=precision))
+            made = minilm_pod(folder, pod_on, knobs, model=model, precision=precision, instances=options.instances)
+            server = pods.enter_context(made)
             served[precision.value] = server, program(model, precision)
         for figure in options.figure:
             measure = latency_round if figure == "latency" else cost_round

@@ -98,7 +98,7 @@ def minilm_pod(
         os.sched_setaffinity(0, mine)
 
 
-def split_processors() -> tuple[set[int], set[int]]:
-    """Processors of the pod, and of the client: one of its own, where there are two."""
+def split_processors(count: int = 1) -> tuple[set[int], set[int]]:
+    """`count` processors for the pod, and one for the client; it shares the pod's where there are no more."""
     mine = sorted(os.sched_getaffinity(0))
-    return {mine[0]}, set(mine[1:2]) or {mine[0]}
+    return set(mine[:count]), set(mine[count : count + 1]) or set(mine)
