@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from headway_runtime import parity
-from headway_runtime.export import Exported, ExportError, Size, export_model
+from headway_runtime.export import Exported, ExportError, Facts, Size, annotate, export_model
 from headway_runtime.prepare import inspection
 from headway_runtime.prepare.beside import record
 from headway_runtime.prepare.container.archive import open_archive
@@ -226,6 +226,37 @@ def test_facts_that_the_record_cannot_hold_are_told_by_their_name(
     assert words in refused(tmp_path / "m.pt2", lambda self, x: x, example, **options)
 
 
+@pytest.mark.parametrize(
+    ("function", "count", "words"),
+    [
+        (lambda self, x: x, 8, ""),
+        (lambda self, x: x, 7, "there are 7 labels, and no output has as many classes: output_0 has 8; write one"),
+        (lambda self, x: x, 9, "there are 9 labels (line 9 is empty), and no output"),
+        (lambda self, x: (x[:, :2], x), 9, "output_0 has 2, output_1 has 8"),
+        (lambda self, x: (x[:, :2], x), 8, ""),
+        (lambda self, x: x.mean(1), 2, ""),
+        (lambda self, x: x.mean(1), 3, "output_0 has 1;"),
+        (lambda self, x: (x, x.argmax(1)), 5, ""),  # classes themselves: how many, nobody knows
+    ],
+)
+def test_labels_are_as_many_as_the_classes(tmp_path: Path, function: Any, count: int, words: str) -> None:
+    path, labels = tmp_path / "m.pt2", [f"class {number}" if number < 9 else "" for number in range(1, count + 1)]
+    if words:
+        assert words in refused(path, function, labels=labels)
+    else:
+        export(path, function, labels=labels)
+        assert inspection.inspect(str(path)).document["facts"]["labels"] == labels
+
+
+def test_labels_that_are_added_to_a_file_are_as_many_as_the_classes(tmp_path: Path) -> None:
+    path = tmp_path / "m.pt2"
+    export(path, lambda self, x: x)
+    before = path.read_bytes()
+    with pytest.raises(ExportError, match="there are 3 labels, and no output has as many classes: output_0 has 8"):
+        annotate(path, path=path, given=Facts(labels=["a", "b", "c"]))
+    assert path.read_bytes() == before
+
+
 def test_examples_too_large_to_record_are_left_out_with_a_note(tmp_path: Path) -> None:
     done = export(tmp_path / "m.pt2", lambda self, x: x, torch.rand(3, 200_000))
     assert done.samples == 0
@@ -238,7 +269,7 @@ def test_every_fact_is_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "m.pt2"
     facts: dict[str, Any] = {"task": "doubling", "padding": {"x": 0.0}, "labels": ["a", "b"]}
     more: dict[str, Any] = {"preprocessing": {"size": 8, "crop": True}, "rtol": 0.1, "atol": 0.01}
-    export(path, lambda self, x: x, outputs=["y"], tokenizer=tmp_path / "tokenizer.json", **facts, **more)
+    export(path, lambda self, x: x[:, :2], outputs=["y"], tokenizer=tmp_path / "tokenizer.json", **facts, **more)
     with open_archive(path) as archive:
         assert archive.read(record.TOKENIZER, 100) == b'{"model": {}}'
         written = json.loads(archive.read(record.NAME, record.MAX_BYTES))

@@ -15,6 +15,7 @@ import torch
 from headway_runtime import parity
 from headway_runtime.agreement import Tolerance
 from headway_runtime.export import facts, merge, proof, rewrite, steps
+from headway_runtime.export.classes import check_labels
 from headway_runtime.export.errors import ExportError
 from headway_runtime.export.facts import Facts
 from headway_runtime.export.model import Exported, finish
@@ -106,6 +107,7 @@ def _run(program: Program, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tens
 def _proven(file: Path, path: Path, program: str | None, tolerance: Tolerance) -> Exported:
     """The written file once more, as a pod has it, with its golden samples."""
     with proof.opened(file, program) as pod:
+        check_labels(pod)
         golden = parity.load_golden(pod.directory, program)
         largest = proof.check(pod, golden.samples, tolerance)
         notes = [] if pod.layout.reason is None else [f"pods run one request at a time: {pod.layout.reason}"]

@@ -13,6 +13,7 @@ import torch
 from headway_runtime import parity
 from headway_runtime.export import eager, facts, merge, proof, sizes
 from headway_runtime.export import steps as steps_
+from headway_runtime.export.classes import check_labels
 from headway_runtime.export.eager import Inputs
 from headway_runtime.export.errors import ExportError, explain
 from headway_runtime.export.facts import Fact, Facts
@@ -123,6 +124,7 @@ def export(
         _save(program, file, _extra(example_inputs, dynamic_shapes, given, recorded), given)
         say("inspecting, preparing and loading the file, as a pod does")
         with proof.opened(file) as pod:
+            check_labels(pod)
             notes += sizes.narrowed(declared, pod.program)
             fitting = [s for s in recorded if parity.refused(pod.program, pod.layout, s) is None]
             if generated and len(fitting) < len(recorded):
