@@ -40,6 +40,7 @@ QUIET = 1.0
 LONGEST_QUIET = 30.0  # seconds: as long as DNS caches usually live
 SWEEP_SECONDS = 0.05
 FAREWELL = 0.5  # seconds: longer than a request needs to arrive on a connection that was just made
+PATIENCE = 2.0  # seconds, for what is being computed when the engine has stopped
 LAST_WORDS = 0.5  # seconds, for those that are told that they get no answer
 COLLECT_AFTER = 20_000, 20, 100  # new objects, young and middle-aged collections
 
@@ -194,11 +195,14 @@ class Life:
             self._pod.model.stop()
             await self._loop.run_in_executor(None, self._thread.join, 1.0)
         self._inference.should_exit = self._admin.should_exit = True
-        await self._grpc.close()
-        _, unfinished = await asyncio.wait(servers, timeout=2.0)
-        if unfinished:
+        until, cut = time.monotonic() + PATIENCE, False
+        while self._pod.in_flight and not cut:
+            await asyncio.sleep(0.02)
+            cut = time.monotonic() > until
+        if cut:  # over both protocols
             self._inference.cut()
-            _, unfinished = await asyncio.wait(servers, timeout=LAST_WORDS)
+        ends = asyncio.wait(servers, timeout=LAST_WORDS if cut else PATIENCE)
+        (_, unfinished), _ = await asyncio.gather(ends, self._grpc.close())
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*servers, return_exceptions=True)

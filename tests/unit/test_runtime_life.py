@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,13 @@ from headway_runtime.origin import Origin
 from headway_runtime.pod import Model, Pod
 from headway_runtime.ports import listen
 from headway_runtime.program import Program, load_program
+from headway_runtime.program.load import read_document
 from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
 from headway_runtime.serving.intake import Intake
+from headway_runtime.serving.steps.opening import open_pipeline
+from headway_runtime.serving.steps.stage import Stage
 
+from tests.unit import steps_models
 from tests.unit.pod_process import question, until
 from tests.unit.small_models import Encoder, export, prepare
 
@@ -56,6 +60,12 @@ def model(program: Program, deliver: Any) -> Model:
     layout, buckets = Layout.of(program), resolve_buckets(program, {"batch": [8]})
     engine = Engine(program, layout, knobs.resolve(knobs.parse("{}"), knobs.Bounds(8)).limits, deliver)
     return Model(engine, layout, Intake(program, layout, buckets), buckets)
+
+
+def with_steps(found: Model, program: Program, directory: Path, hand: Any) -> Model:
+    name, document = read_document(directory)
+    main = Stage(name, program, found)
+    return replace(found, pipeline=open_pipeline(directory, document, main, lambda _: main, hand, hand, threads=1))
 
 
 async def test_when_the_engine_thread_dies_every_request_is_answered_and_the_pod_ends_with_a_reason(
@@ -97,6 +107,7 @@ class Running:
 
     url: str
     grpc_port: int
+    life: life.Life
     end: "asyncio.Task[Termination | None]"
 
     async def ask(self, http: httpx.AsyncClient) -> httpx.Response:
@@ -104,23 +115,33 @@ class Running:
 
 
 @asynccontextmanager
-async def running(pod: Pod, program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
-    """A ready pod with a short linger. It is told to end on the way out, if it has not ended by then."""
+async def running(
+    pod: Pod, program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch, *, steps: Path | None = None
+) -> AsyncIterator[Running]:
+    """A ready pod with a short linger. It is told to end on the way out, if it has not ended by then. `steps`: where
+    the program was prepared, whose steps are taken.
+    """
+
+    def load(pod: Pod, _: Path, to: Any, hand: Any) -> Model:
+        found = model(program, partial(to, pod.served))
+        return found if steps is None else with_steps(found, program, steps, hand)
+
     monkeypatch.setattr(life, "LINGER", LINGER)
     monkeypatch.setattr(life, "FAREWELL", 0.0)
-    monkeypatch.setattr(life, "load", lambda pod, folder, to, hand: model(program, partial(to, pod.served)))
-    (folder / "knobs.json").write_text('{"maxWait": "0ms"}')
+    monkeypatch.setattr(life, "load", load)
+    (folder / "knobs.json").write_text('{"maxWait": "0ms", "maxBatch": 1}')
     inference, admin, third = (listen("127.0.0.1", 0) for _ in range(3))
     options = life.Options(folder, folder / "knobs.json", inference, admin, third)
     url = f"http://127.0.0.1:{inference.getsockname()[1]}"
-    end = asyncio.create_task(life.Life(pod, options).run())
+    found = life.Life(pod, options)
+    end = asyncio.create_task(found.run())
     try:
         async with asyncio.timeout(60):
             for _ in range(2000):
                 if pod.ready:
                     break
                 await asyncio.sleep(0.01)
-            yield Running(url, third.getsockname()[1], end)
+            yield Running(url, third.getsockname()[1], found, end)
             if not end.done():
                 terminate()
                 terminate()
@@ -212,6 +233,100 @@ async def test_who_still_waits_when_the_drain_has_taken_its_time_is_told_to_come
         assert pod.failures == 0, "it is not the model that failed"
     finally:
         leave.set()
+    await ended(alive)
+
+
+async def ended(alive: Running) -> None:
+    """The engine's thread has: nothing of it meets a loop that is closed."""
+    await asyncio.to_thread(alive.life._thread.join, 60)
+
+
+class Hanging:
+    """Runs that begin, and end when `leave` is set: as they would have."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.leave = threading.Event(), threading.Event()
+        run = Program.run
+
+        def hang(program: Program, *args: Any, **named: Any) -> tuple[torch.Tensor, ...]:
+            self.begun.set()
+            self.leave.wait(60)
+            return run(program, *args, **named)
+
+        monkeypatch.setattr(Program, "run", hang)
+
+
+async def test_what_is_computed_when_the_engine_stops_is_answered_over_grpc_too(
+    pod: Pod, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(life, "PATIENCE", 60.0)
+    async with running(pod, program, tmp_path, monkeypatch) as alive:
+        hanging = Hanging(monkeypatch)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{alive.grpc_port}") as channel:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(infer_request())
+            answer = asyncio.ensure_future(call)
+            assert await asyncio.to_thread(hanging.begun.wait, 20)
+            terminate()
+            terminate()
+            await asyncio.to_thread(until, lambda: alive.life._inference.should_exit)
+            await asyncio.sleep(0.2)  # in which it was cut
+            hanging.leave.set()
+            assert pb.ModelInferResponse.FromString(await answer).outputs
+    await ended(alive)
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return steps_models.prepared(steps_models.encoder(tmp_path_factory.mktemp("embedder")))
+
+
+async def embed(http: httpx.AsyncClient, alive: Running, texts: list[str]) -> httpx.Response:
+    return await http.post(f"{alive.url}/v1/embeddings", json={"model": "encoder", "input": texts})
+
+
+async def test_embeddings_that_still_wait_when_the_drain_has_taken_its_time_are_told_to_come_again(
+    pod: Pod, embedder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = load_program(embedder, dimension_names={})
+    started = running(pod, program, tmp_path, monkeypatch, steps=embedder)
+    async with started as alive, httpx.AsyncClient(timeout=60) as http:
+        hanging = Hanging(monkeypatch)
+        try:
+            waiting = asyncio.create_task(embed(http, alive, ["the cat"]))
+            assert await asyncio.to_thread(hanging.begun.wait, 20)
+            terminate()
+            terminate()
+            answer = await waiting
+        finally:
+            hanging.leave.set()
+    await ended(alive)
+    assert (answer.status_code, answer.headers["connection"]) == (503, "close")
+    assert answer.headers["retry-after"] == "1"
+    assert "x-headway-not-admitted" not in answer.headers, "the model has seen it"
+    error = answer.json()["error"]
+    assert error["type"] == "server_error"
+    assert "spec.template.drainTimeout" in error["message"]
+
+
+async def test_embeddings_that_were_admitted_are_answered_whole_though_others_are_refused_meanwhile(
+    pod: Pod, embedder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = 12 * ["the cat"]  # each in a run of its own, four of which wait at a time
+    program = load_program(embedder, dimension_names={})
+    started = running(pod, program, tmp_path, monkeypatch, steps=embedder)
+    async with started as alive, httpx.AsyncClient(timeout=60) as http:
+        hanging = Hanging(monkeypatch)
+        try:
+            waiting = asyncio.create_task(embed(http, alive, texts))
+            assert await asyncio.to_thread(hanging.begun.wait, 20)
+            pod.refusing = True
+            assert (await embed(http, alive, texts)).status_code == 503
+        finally:
+            hanging.leave.set()
+        answer = await waiting
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["data"]) == len(texts)
+    await ended(alive)
 
 
 def infer_request() -> bytes:

@@ -34,16 +34,20 @@ class Service(Account):
         if isinstance(model, Model) and not self._pod.cache.enabled:
             model.engine.expect(deadline, priority)
 
-    def call(self, given: Given, call: Call) -> None:
-        """Answer a request by one call of `call.done`, which may come at once. Raises RequestError instead."""
+    def call(self, given: Given, call: Call, served: tuple[Model, Settings] | None = None) -> None:
+        """Answer a request by one call of `call.done`, which may come at once. Raises RequestError instead.
+
+        `served`: what `Pod.computing` said when that was admitted of which this is a part; a pod that has begun to
+        refuse requests meanwhile answers it all the same.
+        """
         cache = self._pod.cache
         if cache.enabled:
-            cache.answer(key_of(given), call, partial(self._compute, given))
+            cache.answer(key_of(given), call, partial(self._compute, given, served))
         else:
-            self._compute(given, call)
+            self._compute(given, served, call)
 
-    def _compute(self, given: Given, call: Call) -> None:
-        model, settings = self._pod.computing()
+    def _compute(self, given: Given, served: tuple[Model, Settings] | None, call: Call) -> None:
+        model, settings = served or self._pod.computing()
         if model.pipeline is not None and model.pipeline.touches(given):
             model.pipeline.call(given, call, self._run)
         else:
@@ -85,6 +89,7 @@ class Service(Account):
         deadline: float,
         gone: Callable[[], bool] | None = None,
         priority: Priority = Priority.NORMAL,
+        served: tuple[Model, Settings] | None = None,
     ) -> Reply:
         """The same for who can wait. Raises RequestError, or GoneError when `gone` said so."""
         future: asyncio.Future[Reply | RequestError | None] = asyncio.get_running_loop().create_future()
@@ -93,7 +98,7 @@ class Service(Account):
             if not future.done():
                 future.set_result(result)
 
-        self.call(given, Call(deadline, gone or future.cancelled, done, priority))
+        self.call(given, Call(deadline, gone or future.cancelled, done, priority), served)
         result = await future
         if result is None:
             raise GoneError

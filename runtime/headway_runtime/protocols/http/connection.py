@@ -11,10 +11,12 @@ from collections import deque
 from typing import Any
 
 import httptools
+import orjson
 from headway_api.names import CHECK_HEADER
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from headway_runtime.errors import RequestError
+from headway_runtime.errors import CutShortError, RequestError
+from headway_runtime.protocols.http.answers import headers_of
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.heads import Head, read_head, refused_head
 from headway_runtime.protocols.http.inference import Inference
@@ -23,6 +25,7 @@ from headway_runtime.protocols.http.routes import Route, path_of
 from headway_runtime.protocols.http.turns import Prompt, Short, Turn
 from headway_runtime.protocols.oip import error_body
 from headway_runtime.protocols.openai.answering import Answering
+from headway_runtime.protocols.openai.errors import said
 
 MAX_HEAD = 64 * 2**10
 """Bytes of a request line and its headers (Envoy admits 60 KiB). uvicorn with httptools has no bound of its own."""
@@ -211,6 +214,8 @@ class Connection(Patient):
         """The pod ends now: tell whoever waits for an answer."""
         if isinstance(self._active, Turn):
             self._active.cut()
+        elif self._active is not None and not self._active.response_started:
+            self._cut_cycle(self._active)
 
     def drop(self) -> None:
         """Close: nobody is there."""
@@ -273,6 +278,18 @@ class Connection(Patient):
             self.transport.close()
         else:
             self._active = None
+
+    def _cut_cycle(self, cycle: RequestResponseCycle) -> None:
+        """The same for what uvicorn has: its application may say no more."""
+        if self._front is None:
+            return
+        error = CutShortError()
+        body = orjson.dumps(said(error, cycle.scope["path"]))
+        head = self._front.answers.plain(self.server_state, error.status, len(body), headers_of(error), closes=True)
+        cycle.disconnected = True
+        cycle.message_event.set()
+        self.transport.write(head + body)
+        self._close(received=not cycle.more_body)
 
     def _queue(self, turn: Turn | RequestResponseCycle) -> None:
         self.flow.pause_reading()

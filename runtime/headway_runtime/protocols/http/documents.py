@@ -17,7 +17,7 @@ from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.openapi import hot_paths
 from headway_runtime.protocols.http.page import HEADERS, page
 from headway_runtime.protocols.openai import embeddings, models
-from headway_runtime.protocols.openai.errors import OPENAI, error_of, not_served
+from headway_runtime.protocols.openai.errors import OPENAI, not_served, said
 from headway_runtime.protocols.openai.schemas import text_paths
 
 ADMIN_PATHS = ("/metrics", "/report", "/healthz")
@@ -26,8 +26,8 @@ ADMIN_PATHS = ("/metrics", "/report", "/healthz")
 def documents(front: Front) -> FastAPI:
     """The application for every path that the front does not answer itself."""
     pod = front.pod
-    named = {"title": f"Headway: {pod.config.model}", "version": pod.config.revision}
-    app = FastAPI(**named, docs_url=None, redoc_url=None)  # both would load scripts from elsewhere
+    title = f"Headway: {pod.config.model}"  # FastAPI's own pages load scripts from elsewhere
+    app = FastAPI(title=title, version=pod.config.revision, docs_url=None, redoc_url=None)
     app.include_router(triton.router(pod))
     app.include_router(embeddings.router(front))
     app.include_router(models.router(pod))
@@ -35,9 +35,8 @@ def documents(front: Front) -> FastAPI:
 
     @app.exception_handler(RequestError)
     async def request_error(request: Request, error: RequestError) -> JSONResponse:
-        said = {name.decode(): value.decode() for name, value in headers_of(error)}
-        content = error_of(error) if request.url.path.startswith(OPENAI) else {"error": str(error)}
-        return JSONResponse(content, error.status, {**headers, **said})
+        more = {name.decode(): value.decode() for name, value in headers_of(error)}
+        return JSONResponse(said(error, request.url.path), error.status, {**headers, **more})
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:

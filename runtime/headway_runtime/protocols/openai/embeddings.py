@@ -159,7 +159,7 @@ async def _read(request: Request, front: Front, head: Head) -> dict[str, Any]:
 
 
 async def _answer(pod: Pod, service: Service, document: dict[str, Any], *, deadline: float, head: Head) -> bytes:
-    model, settings = pod.computing()
+    model, settings = served = pod.computing()
     check_model(document.get("model"), pod.config.model)
     service.expect(deadline, head.priority)  # before its texts are read
     encoder = Encoder.of(model.pipeline)
@@ -177,7 +177,7 @@ async def _answer(pod: Pod, service: Service, document: dict[str, Any], *, deadl
         inputs = encoder.text.tensors([tokens[row] for row in rows])
         async with turns:
             given = Given(inputs, (encoder.output,))
-            reply = await service.infer(given, deadline=deadline, priority=head.priority)
+            reply = await service.infer(given, deadline=deadline, priority=head.priority, served=served)
         value = reply.outputs[0].value
         assert isinstance(value, torch.Tensor)
         vectors[rows] = value.float().numpy()

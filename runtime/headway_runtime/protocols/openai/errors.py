@@ -40,6 +40,11 @@ def error_of(error: RequestError) -> dict[str, Any]:
     return {"error": {"message": str(error), "type": kind, "param": parameter, "code": code}}
 
 
+def said(error: RequestError, path: str) -> dict[str, Any]:
+    """The document on this path: OpenAI's on its own, elsewhere that of the Open Inference Protocol."""
+    return error_of(error) if path.startswith(OPENAI) else {"error": str(error)}
+
+
 def error_body(error: RequestError) -> bytes:
     """The same in JSON."""
     return orjson.dumps(error_of(error))
