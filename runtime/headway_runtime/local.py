@@ -5,12 +5,9 @@ A manifest, when given, is the ModelDeployment that would be applied: its batchi
 there. Its artifact is replaced by the local file.
 """
 
-import contextlib
 import os
 import re
 import secrets
-import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from headway_api.podtemplate import Sandbox
 from headway_api.types import Device, DeviceKind, Precision, Spec
 from pydantic import ValidationError
 
+from headway_runtime.local_ports import Ports
 from headway_runtime.local_process import Child, Interrupted, LocalError, Say
 from headway_runtime.local_rules import broken_rule
 
@@ -124,78 +122,9 @@ def prepare(folder: Path, digest: str | None, *, say: Say) -> None:
             raise Interrupted
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """Where a local pod listens."""
-
-    host: str
-    inference: int
-    admin: int
-    grpc: int
-
-    @classmethod
-    def of(cls, host: str, inference: int = 0, admin: int = 0, grpc: int = 0) -> "Ports":
-        """A port of 0 stands for any that is free. Raises LocalError for a host that is not of this machine, and for
-        ports that are taken, all of which it names.
-        """
-        asked = {"--port": inference, "--admin-port": admin, "--grpc-port": grpc}
-        chosen: list[int] = []
-        taken: dict[str, str] = {}  # why, by option and port
-        with contextlib.ExitStack() as held:  # until all are known, or two could be the same
-            for option, port in asked.items():
-                probe = held.enter_context(_probe(host))
-                try:
-                    probe.bind((host, port))
-                except OSError as error:
-                    taken[f"{option} {port}"] = error.strerror or str(error)
-                else:
-                    chosen.append(int(probe.getsockname()[1]))
-        if taken:
-            said = ", ".join(f"{what} ({why})" for what, why in taken.items())
-            free = " ".join(f"{what.split()[0]} 0" for what in taken)
-            raise LocalError(
-                f"PortTaken: cannot listen on {host}: {said}; end what listens there (another headway serve?), choose "
-                f"others, or take any that are free: {free}"
-            )
-        return cls(host, *chosen)
-
-    @property
-    def url(self) -> str:
-        """Of inference."""
-        return f"http://{self._authority}:{self.inference}"
-
-    @property
-    def admin_url(self) -> str:
-        """Of the report and the metrics."""
-        return f"http://{self._authority}:{self.admin}"
-
-    @property
-    def grpc_address(self) -> str:
-        """Of inference by gRPC."""
-        return f"{self._authority}:{self.grpc}"
-
-    @property
-    def _authority(self) -> str:
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - where to ask, not to listen
-        return f"[{host}]" if ":" in host else host
-
-
-def _probe(host: str) -> socket.socket:
-    """A socket that binds where the pod's would. Raises LocalError for a host that is not of this machine."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family) as anywhere:
-            anywhere.bind((host, 0))
-    except OSError as error:
-        raise LocalError(f"--host {host}: {error.strerror}") from None
-    probe = socket.socket(family)
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have just ended hold no port
-    return probe
-
-
 def serve(folder: Path, ports: Ports, *, say: Say, alone: bool = False) -> Child:
-    """Start the serve container's process; enter what is returned, and `wait` for it. `alone`: only this process asks
-    it.
+    """Start the serve container's process, which takes over what listens; enter what is returned, and `wait` for it.
+    `alone`: only this process asks it.
     """
     files: dict[str, Any] = {
         "--config": folder / names.CONFIG_KEY,
@@ -203,13 +132,18 @@ def serve(folder: Path, ports: Ports, *, say: Say, alone: bool = False) -> Child
         "--model": folder / "model",
         "--termination-log": folder / "termination-log",
         "--scratch": folder / "scratch",
-        "--host": ports.host,
-        "--port": ports.inference,
-        "--admin-port": ports.admin,
-        "--grpc-port": ports.grpc,
+        "--sockets": ",".join(str(listener.fileno()) for listener in ports.listeners),
         "--ends-with": os.getpid(),
     }
-    return Child("headway_runtime.serve", files, folder, say=say, environment=environment(), alone=alone)
+    return Child(
+        "headway_runtime.serve",
+        files,
+        folder,
+        say=say,
+        environment=environment(),
+        alone=alone,
+        listeners=ports.listeners,
+    )
 
 
 def environment() -> dict[str, str]:

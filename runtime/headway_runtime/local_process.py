@@ -3,10 +3,11 @@
 import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Self
@@ -46,8 +47,11 @@ class Child:
         say: Say,
         environment: Mapping[str, str] | None = None,
         alone: bool = False,
+        listeners: Sequence[socket.socket] = (),
     ) -> None:
-        """`alone`: nobody else asks it, so that a signal ends it without waiting for more requests."""
+        """`alone`: nobody else asks it, so that a signal ends it without waiting for more requests. `listeners`: become
+        the child's, under their numbers, and are closed here, so that nothing listens when it does not any more.
+        """
         self.interrupted = False
         self._module = module
         self._folder = folder
@@ -58,6 +62,7 @@ class Child:
         # -P: no module from the folder that the user is in, which may be somebody else's, with the model.
         self._command = [sys.executable, "-P", "-m", module, *arguments]
         self._environment = environment
+        self._listeners = listeners
         self._process: subprocess.Popen[bytes] | None = None
         self._before: dict[int, Any] = {}
 
@@ -72,7 +77,10 @@ class Child:
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             process_group=0,
+            pass_fds=[listener.fileno() for listener in self._listeners],
         )
+        for listener in self._listeners:
+            listener.close()
         self._reader = threading.Thread(target=self._read, args=(self._process.stderr,), daemon=True)
         self._reader.start()
         if self.interrupted:

@@ -30,3 +30,10 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
     listener.setblocking(False)
     return listener
+
+
+def inherited(descriptor: int) -> socket.socket:
+    """One that the parent process listens on already: of `headway serve`, which takes its ports before it prepares."""
+    listener = socket.socket(fileno=descriptor)
+    listener.setblocking(False)
+    return listener

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from headway_runtime import logs, processors
 from headway_runtime.errors import FatalError
 from headway_runtime.origin import Origin, read_origin
-from headway_runtime.ports import Listeners, listen
+from headway_runtime.ports import Listeners, inherited, listen
 from headway_runtime.sandbox import confine, files_of_this_process
 from headway_runtime.sandbox.limits import end_with, forget_the_caller
 from headway_runtime.termination import TerminationLog
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, _end)
     if arguments.ends_with:
         end_with(arguments.ends_with)
-    forget_the_caller()
+    forget_the_caller(arguments.sockets)
     termination = TerminationLog(arguments.termination_log)
     try:
         failure = _serve(arguments, termination)
@@ -67,6 +67,8 @@ def _serve(arguments: argparse.Namespace, termination: TerminationLog) -> Termin
 
 def _listen(arguments: argparse.Namespace) -> Listeners:
     """Raises FatalError `PortTaken`."""
+    if arguments.sockets:
+        return Listeners(*map(inherited, arguments.sockets))
     host, grpc_port = arguments.host, arguments.grpc_port
     grpc = listen(host, grpc_port) if grpc_port else None
     return Listeners(listen(host, arguments.port), listen(host, arguments.admin_port), grpc)
@@ -143,6 +145,11 @@ def _end(number: int, _: FrameType | None) -> None:
     os._exit(0)
 
 
+def _numbers(text: str) -> tuple[int, int, int]:
+    inference, admin, grpc = map(int, text.split(","))
+    return inference, admin, grpc
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headway-serve", description="Serve one prepared program.")
     parser.add_argument("--config", type=Path, default=Path(names.CONFIG_FILE), help="cold configuration, JSON")
@@ -158,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104 - a pod has only its own
     parser.add_argument("--port", type=int, default=names.INFERENCE_PORT)
     parser.add_argument("--admin-port", type=int, default=names.ADMIN_PORT)
+    parser.add_argument("--sockets", type=_numbers, default=(), metavar="N,N,N", help="of the parent, for these ports")
     parser.add_argument("--ends-with", type=int, default=0, metavar="PID", help="of the parent, if it ends with that")
     parser.add_argument("--grpc-port", type=int, default=0, help="0: gRPC is not served")
     return parser

@@ -43,7 +43,7 @@ def main() -> int:
             threading.Thread(target=betray, args=(scratch, asked["acts"], world), daemon=True).start()
             return live(*given)
 
-        serve._live, serve.forget_the_caller = with_a_traitor, lambda: None  # which would close the descriptors
+        serve._live, serve.forget_the_caller = with_a_traitor, lambda kept: None  # which would close the descriptors
         return serve.main(arguments)
 
 

@@ -15,10 +15,10 @@ from typing import IO
 import httpx
 import pytest
 from headway_runtime.cli import app
-from headway_runtime.local import LocalError, Ports
+from headway_runtime.local import Child, LocalError, Ports
 from typer.testing import CliRunner
 
-from tests.unit.pod_process import free_port
+from tests.unit.pod_process import free_port, until
 from tests.unit.small_models import Encoder, export
 
 SIGNALS = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)"
@@ -129,14 +129,43 @@ def test_nohup_is_respected(artifact: Path) -> None:
 
 
 def test_ports_are_chosen_and_named() -> None:
-    ports = Ports.of("127.0.0.1")
-    assert len({ports.inference, ports.admin, ports.grpc}) == 3
+    with Ports.of("127.0.0.1") as ports:
+        assert len({ports.inference, ports.admin, ports.grpc}) == 3
     asked = free_port()
-    assert Ports.of("127.0.0.1", asked).inference == asked
+    with Ports.of("127.0.0.1", asked) as ports:
+        assert ports.inference == asked
     assert Ports("0.0.0.0", 1, 2, 3).url == "http://127.0.0.1:1"
     assert Ports("::1", 1, 2, 3).admin_url == "http://[::1]:2"
     with pytest.raises(LocalError, match="--host 192"):
         Ports.of("192.0.2.1")
+
+
+def test_ports_are_held_from_the_first_look_and_given_away_to_the_process_that_serves(tmp_path: Path) -> None:
+    with Ports.of("127.0.0.1") as ports:
+        mine = f"{ports.inference} .Address already in use.*{ports.admin} .Address already in use.*{ports.grpc} .Addr"
+        with pytest.raises(LocalError, match=mine):
+            Ports.of("127.0.0.1", ports.inference, ports.admin, ports.grpc)
+        numbers = [listener.fileno() for listener in ports.listeners]
+        child = Child("headway_runtime.serve", {"--help": ""}, tmp_path, say=print, listeners=ports.listeners)
+        with child:
+            assert [listener.fileno() for listener in ports.listeners] == [-1, -1, -1]
+        assert min(numbers) > 2
+    with Ports.of("127.0.0.1", ports.inference, ports.admin, ports.grpc):
+        pass
+
+
+def test_of_two_that_start_at_once_with_the_same_ports_one_serves(artifact: Path) -> None:
+    ports = [f"--{name}={free_port()}" for name in ("port", "admin-port", "grpc-port")]
+    with serving(artifact, *ports) as one, serving(artifact, *ports) as other:
+        assert one.stderr is not None
+        assert other.stderr is not None
+        until(lambda: None in {one.poll(), other.poll()} and len({one.poll(), other.poll()}) == 2, "a refusal")
+        refused, serves = (one, other) if one.poll() is not None else (other, one)
+        assert refused.returncode == 1
+        said = refused.stderr.read() if refused.stderr else ""
+        assert "PortTaken" in said
+        assert "preparing" not in said
+        until_ready(serves)
 
 
 def test_the_version_is_said() -> None:

@@ -144,8 +144,7 @@ def served(
             check_sizes(program["dimensions"], config.batching.shape_buckets or {} if bounded else {}, sizes)
         say("preparing")
         local.prepare(folder, found[1].artifact.digest if found else None, say=log)
-        ports = local.Ports.of("127.0.0.1")
-        with local.serve(folder, ports, say=log, alone=True) as pod:
+        with local.Ports.of("127.0.0.1") as ports, local.serve(folder, ports, say=log, alone=True) as pod:
             report = _until_ready(pod, ports.admin_url, say)
             generates = report.generation is not None
             if generates:

@@ -1,5 +1,6 @@
 """`headway serve`."""
 
+import contextlib
 import tempfile
 from collections.abc import Mapping
 from itertools import combinations
@@ -47,13 +48,13 @@ def serve(
 
     _check_different({"--port": port, "--admin-port": admin_port, "--grpc-port": grpc_port})
     progress = Progress(logs=logs)
-    with tempfile.TemporaryDirectory(prefix="headway-") as name, progress:
+    with tempfile.TemporaryDirectory(prefix="headway-") as name, progress, contextlib.ExitStack() as held:
         folder = Path(name)
         try:
             found = local.read_manifest(manifest) if manifest else None
             if found and found[1].artifact.trust:
                 typer.echo("headway: spec.artifact.trust is not checked here; use headway verify", err=True)
-            ports = local.Ports.of(host, port, admin_port, grpc_port)
+            ports = held.enter_context(local.Ports.of(host, port, admin_port, grpc_port))
             config = local.write_files(folder, file, found, precision=precision)
             progress.step(f"preparing {file.name}: inspecting it, and rewriting it without pickle")
             local.prepare(folder, found[1].artifact.digest if found else None, say=progress.log)

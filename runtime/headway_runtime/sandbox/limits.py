@@ -8,6 +8,7 @@ import resource
 import signal
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from headway_runtime.sandbox import kernel
@@ -18,12 +19,16 @@ _FIRST_UNNAMED = 3  # descriptors 0, 1 and 2 are the standard ones
 LARGEST_FILE = 64 << 20  # bytes
 
 
-def forget_the_caller() -> None:
-    """Close descriptors that were inherited by mistake, read nothing from a terminal, and import nothing from the
-    folder that the process happened to be started in, which `python -m` puts first, and PYTHONPATH adds when it has an
-    empty entry (`PYTHONPATH=$PYTHONPATH:/mine`). What modules are imported from is what the sandbox lets be read.
+def forget_the_caller(kept: Sequence[int] = ()) -> None:
+    """Close descriptors that were inherited by mistake, all but those `kept`; read nothing from a terminal, and import
+    nothing from the folder that the process happened to be started in, which `python -m` puts first, and PYTHONPATH
+    adds when it has an empty entry (`PYTHONPATH=$PYTHONPATH:/mine`). What modules are imported from is what the sandbox
+    lets be read.
     """
-    os.closerange(_FIRST_UNNAMED, os.sysconf("SC_OPEN_MAX"))
+    first = _FIRST_UNNAMED
+    for descriptor in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
+        os.closerange(first, descriptor)
+        first = max(first, descriptor + 1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
