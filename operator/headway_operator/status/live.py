@@ -1,12 +1,10 @@
 """What is live: `status.revisions`, `status.rollout`, `status.lastFailure`, `status.trafficVerifiedTime`."""
 
-from headway_api.types import Precision
-
 from headway_operator.observed import Object, Role, Target
 from headway_operator.plan.failures import explain_pod
 from headway_operator.plan.moments import format_time
 from headway_operator.plan.refusal import Failure
-from headway_operator.status import parity, sandbox
+from headway_operator.status import parity, precision, sandbox
 from headway_operator.status.view import View
 
 
@@ -26,7 +24,7 @@ def _revision(view: View, target: Target) -> Object:
     said = {
         "sandbox": sandbox.level(view, name),
         "parity": parity.level(view, name),
-        "precision": _precision(view, name),
+        "precision": precision.level(view, name),
     }
     return {
         "name": name,
@@ -52,15 +50,6 @@ def _buckets(view: View, name: str) -> Object:
         return {"buckets": total, "bucketsWarm": min(report.warm for report in reports)}
     before = view.facts.before.get(name, {})
     return {key: before[key] for key in ("buckets", "bucketsWarm") if key in before}
-
-
-def _precision(view: View, name: str) -> str | None:
-    """In which its pods keep large weights, by their reports; as before while none says it. None: as exported."""
-    said = sorted({pod.report.precision for pod in view.pods(name) if pod.report and pod.report.precision})
-    if not said:
-        before: str | None = view.facts.before.get(name, {}).get("precision")
-        return before
-    return next((each.value for each in said if each is not Precision.EXPORTED), None)
 
 
 def rollout(view: View) -> Object | None:

@@ -17,8 +17,7 @@ def level(view: View, revision: str) -> str | None:
     """
     reports = [pod.report for pod in view.pods(revision) if pod.report]
     if not any(report.parity or report.phase is Phase.READY for report in reports):
-        before: str | None = view.facts.before.get(revision, {}).get("parity")
-        return before
+        return view.as_before(revision, "parity")
     found = [report.parity.agrees for report in reports if report.parity and report.parity.samples]
     return (AGREES if all(found) else DIFFERS) if found else None
 

@@ -18,8 +18,7 @@ def level(view: View, revision: str) -> str | None:
     """Full, Partial or None: the least confined pod of a revision counts; as before while no pod's report is known."""
     reports = [pod.report.sandbox for pod in view.pods(revision) if pod.report and pod.report.sandbox]
     if not reports:
-        before: str | None = view.facts.before.get(revision, {}).get("sandbox")
-        return before
+        return view.as_before(revision, "sandbox")
     if not any(map(_missing, reports)):
         return FULL
     return NONE if any(not report.landlock and not report.seccomp for report in reports) else PARTIAL

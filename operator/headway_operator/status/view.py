@@ -63,6 +63,11 @@ class View:
         """A condition as it was last written."""
         return next((condition for condition in self.before.get("conditions", []) if condition["type"] == name), None)
 
+    def as_before(self, revision: str, field: str) -> str | None:
+        """What `status.revisions` said of a revision when it was last written: it stands while no pod says anything."""
+        before: str | None = self.facts.before.get(revision, {}).get(field)
+        return before
+
     def late(self) -> list[str]:
         """Revisions that have lacked ready pods for longer than the progress deadline."""
         return [
