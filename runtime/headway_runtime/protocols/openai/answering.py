@@ -36,6 +36,7 @@ from headway_runtime.protocols.openai.replies import Reply
 
 MAX_UNREAD = 1 << 20  # bytes
 PING_SECONDS = 15.0  # of silence, after which a stream says that it goes on: proxies end what is silent for a minute
+LEAST_SECONDS = 0.001  # of a timer: uvloop's clock has milliseconds, and would begin again and again in less
 LOOK_SECONDS = 0.1  # between two looks whether a client that has shut down its sending half is still there
 READERS: dict[str, Callable[[dict[str, Any], Facts], Question]] = {
     completions.PATH: completions.read,
@@ -271,7 +272,7 @@ class Answering(Posted):
     def _tick_in(self, seconds: float) -> None:
         if self._ticking is not None:
             self._ticking.cancel()
-        self._ticking = self._wire.loop.call_later(seconds, self._tick)
+        self._ticking = self._wire.loop.call_later(max(LEAST_SECONDS, seconds), self._tick)
 
     def _tick(self) -> None:
         """Has the client left, is it too late to begin, has it been silent for too long?"""
