@@ -170,6 +170,7 @@ class Plan:
     new_records: tuple[Record, ...] = ()  # to be written before anything that needs them
     pins: Mapping[str, str] = field(default_factory=dict)  # revision -> digest to record now
     forget: tuple[str, ...] = ()  # revisions whose record may be deleted
+    in_traffic: frozenset[str] | None = None  # revisions that a router may send to; None: any, nothing is verified
     rollout_since: Mapping[str, float] = field(default_factory=dict)  # revision -> when its rollout began
     role_since: Mapping[str, float] = field(default_factory=dict)  # revision -> when it took its present role
     abort: Abort | None = None

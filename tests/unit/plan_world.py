@@ -207,7 +207,7 @@ class World:
     def _apply(self, obj: Object, budget: list[int | None]) -> None:
         key = (obj["kind"], obj["metadata"]["name"])
         old = self.objects.get(key)
-        if old and difference(obj, old) is None:  # as `Applier` sees it: what is only there and not wanted is others'
+        if obj == old or (old and difference(obj, old) is None):  # as `Applier` sees it: what is only there is others'
             return
         self._spend(budget)
         if old and obj["kind"] == "Deployment":
@@ -239,8 +239,18 @@ class World:
         noted = any(record.role for record in observed.records.values())  # or it was killed before it could note it
         if observed.route.weights or (confirmed and noted):
             assert sum(weights.values()) == 100, "a system that served is never routed to nothing"
+        pinned = {name: record.pin for name, record in observed.records.items()} | dict(decided.pins)
+        pinned |= {record.name: record.pin for record in decided.new_records}
+        for pod in self.pods:
+            assert not pod.ready or pinned.get(pod.revision) in (None, pod.digest), "pods of other bytes than recorded"
         replicas = self.spec.get("replicas", 1)
         stable = decided.target(Role.STABLE)
+        told = observed.resource.status.get("revisions", ())
+        if stable and (stable.revision, Role.STABLE) not in {(each["name"], each["role"]) for each in told}:
+            answering = any(self.ready(name) for name in confirmed.keys() & observed.workloads.keys())
+            record = observed.records.get(stable.revision)
+            served = confirmed.get(stable.revision) or (record and record.role is Role.STABLE)
+            assert self.ready(stable.revision) or served or not answering, "what never answered took over"
         for target in decided.targets:
             more = target.weight > confirmed.get(target.revision, 0) and self.known
             if more and target.role is not Role.STABLE:
@@ -271,10 +281,12 @@ class World:
                 self.pods.append(SimPod(f"{self.name}-{revision}-{self.counter:04}", revision, self.uris[revision]))
 
     def _advance(self, pod: SimPod) -> None:
-        pin = self.objects.get(("ConfigMap", f"{self.name}-{pod.revision}"), {}).get("data", {}).get(names.DIGEST_KEY)
-        knobs = self.objects.get(("ConfigMap", f"{self.name}-knobs"))
+        config, knobs = self._mounts(pod)
         if knobs:
-            pod.knobs = knobs_hash(knobs["data"][names.KNOBS_KEY])
+            pod.knobs = knobs_hash(knobs[names.KNOBS_KEY])
+        pin = config.get(names.DIGEST_KEY)
+        if self._waits(pod):
+            return
         if pod.uri == BROKEN:
             pod.termination = Termination(
                 reason="NotFound",
@@ -289,6 +301,16 @@ class World:
             pod.termination = Termination(reason="Prepared", digest=pod.digest)
         else:
             pod.stage = 2
+
+    def _mounts(self, pod: SimPod) -> tuple[Object, Object]:
+        """The data of the ConfigMaps of a pod; {} for one that is not there."""
+        mounted = (f"{self.name}-{pod.revision}", f"{self.name}-knobs")
+        config, knobs = (self.objects.get(("ConfigMap", name), {}).get("data", {}) for name in mounted)
+        return config, knobs
+
+    def _waits(self, pod: SimPod) -> bool:
+        """Whether no container of a pod starts, because something that it mounts is not there."""
+        return pod.stage == 0 and not all(self._mounts(pod))
 
     def acknowledge(self, which: int | None = None) -> None:
         """Routers take what is published: one of them, or all."""
@@ -333,7 +355,10 @@ class World:
     def _moves(self) -> bool:
         wanted = self.deployments()
         counts = {name: sum(pod.revision == name for pod in self.pods) for name in wanted}
-        return counts != wanted or any(pod.stage < 2 and pod.uri != BROKEN and not pod.termination for pod in self.pods)
+        stuck = (
+            pod.uri == BROKEN or pod.termination is not None or self._waits(pod) for pod in self.pods if pod.stage < 2
+        )
+        return counts != wanted or not all(stuck)
 
     # What the user reads
 

@@ -48,27 +48,37 @@ def test_another_digest_is_another_revision_with_a_salted_name() -> None:
     assert w.said("ArtifactVerified") == ("False", "DigestMismatch")
 
 
-def test_a_digest_pins_a_revision_that_nobody_has_fetched_yet() -> None:
+def test_a_digest_gets_a_revision_of_its_own_while_it_is_not_known_what_the_other_one_fetches() -> None:
     w = world()
     w.pass_()
     stable = w.role(Role.STABLE)
-    w.edit(artifact={**A, "digest": DIGEST_A})
-    decided = w.pass_()
-    assert decided.pins == {stable: DIGEST_A}
-    assert pin_of(w, stable) == DIGEST_A
-
-
-def test_a_digest_gets_a_revision_of_its_own_when_a_pod_may_have_fetched_other_bytes_already() -> None:
-    w = world()
-    w.pass_()
-    stable = w.role(Role.STABLE)
-    w.nodes()
-    for pod in w.pods:
-        pod.digest = None
     w.edit(artifact={**A, "digest": DIGEST_B})
     w.pass_()
-    assert w.role(Role.STABLE) != stable
+    assert w.role(Role.STABLE) == revision_name(cold_fields(spec()), salt=DIGEST_B)
     assert pin_of(w, stable) is None
+
+
+def test_a_digest_that_was_asserted_and_is_taken_away_is_the_same_revision() -> None:
+    w = serving(artifact={**A, "digest": DIGEST_A})
+    stable = w.role(Role.STABLE)
+    w.edit(artifact=A)
+    w.settle()
+    assert w.weights() == {stable: 100}
+    assert len(w.deployments()) == 1
+
+
+def test_the_name_of_a_version_that_served_is_not_given_to_other_bytes() -> None:
+    w = serving()
+    stable = w.role(Role.STABLE)
+    del w.objects["ControllerRevision", f"sentiment-{stable}"]
+    del w.objects["Deployment", f"sentiment-{stable}"]
+    w.pods.clear()
+    w.edit(artifact={**A, "digest": DIGEST_B})
+    w.settle()
+    w.edit(artifact=A)
+    w.settle()
+    assert pin_of(w, w.role(Role.STABLE)) == DIGEST_A
+    assert w.said("UpToDate")[0] == "True"
 
 
 def test_a_mistyped_digest_can_be_taken_back() -> None:
@@ -86,6 +96,48 @@ def test_a_mistyped_digest_can_be_taken_back() -> None:
     w.edit(artifact=A)
     w.settle()
     assert len([key for key in w.objects if key[0] == "ControllerRevision"]) == number + 1, "it is found again"
+
+
+def test_a_pin_that_pods_refuted_is_not_found_again_once_they_are_gone() -> None:
+    w = serving()
+    w.annotations = {names.ANNOTATION_REFRESH: "1"}
+    w.nodes()
+    w.pass_()
+    attempt = w.role(Role.INCOMING)
+    w.nodes()  # it may have fetched anything by now
+    w.edit(artifact={**A, "digest": DIGEST_B})
+    w.settle()
+    refuted = w.role(Role.INCOMING)
+    assert refuted not in (None, attempt)
+    w.edit(artifact=A)
+    w.settle()
+    assert w.role(Role.STABLE) == attempt
+    assert ("ControllerRevision", f"sentiment-{refuted}") not in w.objects
+
+
+def test_a_digest_is_not_said_of_pods_that_found_other_bytes_although_their_record_is_lost() -> None:
+    w = serving(replicas=2)
+    stable = w.role(Role.STABLE)
+    w.status = {}
+    del w.objects["ControllerRevision", f"sentiment-{stable}"]
+    w.edit(artifact={**A, "digest": DIGEST_B})
+    w.pass_()
+    assert w.role(Role.STABLE) == stable
+    assert w.role(Role.INCOMING) == revision_name(cold_fields(spec()), salt=DIGEST_B)
+    w.edit(artifact={**A, "digest": DIGEST_A})
+    w.settle()
+    assert w.weights() == {stable: 100}
+    assert pin_of(w, stable) == DIGEST_A
+    assert w.said("UpToDate")[0] == "True"
+
+
+def test_a_record_that_is_written_again_has_the_digest_that_its_pods_found() -> None:
+    w = serving(replicas=2)
+    stable = w.role(Role.STABLE)
+    w.status = {}
+    del w.objects["ControllerRevision", f"sentiment-{stable}"]
+    w.pass_()
+    assert pin_of(w, stable) == DIGEST_A
 
 
 def test_a_model_that_speaks_of_its_digest_gets_no_new_revision() -> None:

@@ -1,11 +1,12 @@
 """What a pass does with what it finds: records, a lost status, a restart, what to leave alone; and the intent."""
 
+import pytest
 from headway_api import names
 from headway_operator.observed import Role
 from headway_operator.plan import plan, route_intent
 from headway_operator.plan.intent import max_requests
 
-from tests.unit.plan_world import serving, world
+from tests.unit.plan_world import DIGESTS, World, serving, world
 
 A, B, C = ({"uri": f"s3://m/{name}"} for name in "abc")
 
@@ -85,6 +86,96 @@ def test_the_pods_of_a_stable_revision_without_a_record_go_on_until_another_take
     w.settle()
     assert w.weights() == {w.role(Role.STABLE): 100}
     assert stable not in w.deployments()
+
+
+def lose(w: World, revision: str | None, *kinds: str) -> None:
+    """Objects of a revision are deleted by hand."""
+    for kind in kinds:
+        del w.objects[kind, f"sentiment-{revision}"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_with_every_memory_lost_what_carries_the_traffic_is_stable(restarted: bool) -> None:
+    w = serving(replicas=3, canary={"artifact": C, "weight": 10})
+    stable, canary = w.role(Role.STABLE), w.role(Role.CANARY)
+    lose(w, stable, "ControllerRevision")
+    w.status = {}
+    w.edit(artifact=B)
+    if restarted:
+        w.restart_operator()
+    w.pass_()
+    assert (w.role(Role.STABLE), w.role(Role.CANARY)) == (stable, canary)
+    assert w.role(Role.INCOMING) not in (None, stable, canary)
+    assert w.deployments()[stable] == 3
+    w.settle()
+    assert w.weights() == {w.role(Role.STABLE): 90, canary: 10}
+    assert w.role(Role.PREVIOUS) == stable
+    assert w.said("UpToDate")[0] == "True"
+
+
+def test_a_canary_of_all_traffic_is_not_taken_for_the_stable_version() -> None:
+    w = serving(replicas=2, canary={"artifact": C, "weight": 100})
+    stable, canary = w.role(Role.STABLE), w.role(Role.CANARY)
+    lose(w, stable, "ControllerRevision")
+    w.status = {}
+    w.edit(artifact=B)
+    w.pass_()
+    assert (w.role(Role.STABLE), w.role(Role.CANARY)) == (stable, canary)
+
+
+def test_with_every_memory_lost_what_carries_all_is_stable_although_it_shall_be_the_canary() -> None:
+    w = serving(replicas=2)
+    stable = w.role(Role.STABLE)
+    lose(w, stable, "ControllerRevision")
+    w.status = {}
+    w.edit(artifact={**B, "digest": DIGESTS[C["uri"]]}, canary={"artifact": A, "weight": 10})  # cannot be ready
+    w.pass_()
+    assert w.role(Role.STABLE) == stable
+    assert w.published == {stable: 100}
+
+
+def test_with_every_memory_lost_a_previous_version_is_not_taken_for_the_stable_one() -> None:
+    for uris in ("ab", "ba", "bd"):  # whatever the hashes of their names are
+        w = serving(f"s3://m/{uris[0]}", replicas=1)
+        w.edit(artifact={"uri": f"s3://m/{uris[1]}"})
+        w.settle()
+        stable, previous = w.role(Role.STABLE), w.role(Role.PREVIOUS)
+        lose(w, stable, "ControllerRevision")
+        w.status = {}
+        w.restart_operator()
+        w.edit(artifact=C)
+        w.pass_()
+        assert (w.role(Role.STABLE), w.role(Role.PREVIOUS)) == (stable, previous)
+        assert w.published == {stable: 100}
+
+
+def test_nothing_of_a_version_is_deleted_before_every_router_has_let_go_of_it() -> None:
+    w = serving(replicas=2)
+    stable = w.role(Role.STABLE)
+    lose(w, stable, "ControllerRevision", "Deployment")
+    w.edit(artifact=B, rollback={"keep": "None"})
+    for _ in range(3):
+        w.pass_()
+        assert ("Service", f"sentiment-{stable}") in w.objects
+        w.nodes(steps=3)
+        w.acknowledge(0)  # the other router lags behind
+    w.settle()
+    assert not [key for key in w.objects if key[1] == f"sentiment-{stable}"]
+
+
+def test_a_previous_version_is_kept_without_its_record_while_it_could_take_over() -> None:
+    w = serving(replicas=2)
+    previous = w.role(Role.STABLE)
+    w.edit(artifact=B)
+    w.settle()
+    lose(w, previous, "ControllerRevision")
+    w.settle()
+    assert w.role(Role.PREVIOUS) == previous
+    lose(w, previous, "ConfigMap")  # which its pods mount, and nobody can write again
+    w.pods = [pod for pod in w.pods if pod.revision != previous]
+    w.settle()
+    assert w.role(Role.PREVIOUS) is None
+    assert previous not in w.deployments()
 
 
 def test_a_spec_that_cannot_be_read_changes_nothing() -> None:

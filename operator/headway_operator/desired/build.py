@@ -36,12 +36,15 @@ def desired_objects(observed: Observed, plan: Plan) -> list[Object]:
 
 
 def prunable(obj: Object, plan: Plan) -> bool:
-    """Whether an object of ours that is not desired may be deleted: not while its revision should have pods.
+    """Whether an object of ours that is not desired may be deleted.
 
-    A revision whose record was deleted by hand cannot be rendered; its pods go on until another has taken over.
+    Not while its revision should have pods: one whose record was deleted by hand cannot be rendered, and goes on until
+    another has taken over. And not before every router confirmed that it sends nothing there, whatever is remembered.
     """
     name = names.revision_of(obj["metadata"]["name"])
-    return not plan.hands_off and name not in {target.revision for target in plan.targets if target.replicas}
+    if plan.hands_off or plan.in_traffic is None:
+        return False
+    return name not in plan.in_traffic | {target.revision for target in plan.targets if target.replicas}
 
 
 def recorded(observed: Observed, plan: Plan) -> dict[str, Record]:
@@ -57,11 +60,12 @@ def recorded(observed: Observed, plan: Plan) -> dict[str, Record]:
 def noted_roles(observed: Observed, records: Mapping[str, Record], plan: Plan) -> dict[str, Role]:
     """Revision -> the role to note on its record.
 
-    Stable is noted once it has served: a restore without status then knows that this is no first deployment. Previous
-    stays noted while that revision comes back or serves as a canary.
+    Stable is noted once it has served, with a share and a pod to answer it: a restore without status then knows that
+    this is no first deployment. Previous stays noted while that revision comes back or serves as a canary.
     """
+    weights, ready = observed.route.weights or {}, {pod.revision for pod in observed.pods if pod.ready}
     served = {name for name, record in observed.records.items() if record.role is Role.STABLE}
-    served |= {name for name, weight in (observed.route.weights or {}).items() if weight}
+    served |= {name for name, weight in weights.items() if weight and name in ready}
     roles = {
         target.revision: target.role
         for target in plan.targets

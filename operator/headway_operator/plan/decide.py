@@ -6,7 +6,7 @@ from headway_api.conditions import Reason
 
 from headway_operator.observed import Observed, Plan, Role, Step, Target
 from headway_operator.plan.facts import Facts, gather
-from headway_operator.plan.identity import Wanted, identify
+from headway_operator.plan.identity import Wanted, identify, is_refuted
 from headway_operator.plan.ladder import State, climb
 from headway_operator.plan.replicas import capacity, targets
 from headway_operator.plan.roles import Roles, assign, remembered
@@ -32,8 +32,9 @@ def plan(observed: Observed, now: float) -> Plan:
         step=step,
         targets=chosen,
         new_records=wanted.new,
-        pins={**facts.found, **wanted.pins},
+        pins=facts.found,
         forget=_forget(facts, wanted, chosen),
+        in_traffic=frozenset(facts.acked) if facts.verified else None,
         rollout_since=progressing,
         role_since={target.revision: facts.since(target.revision, target.role) for target in chosen},
         abort=roles.abort,
@@ -72,10 +73,16 @@ def _progressing(facts: Facts, chosen: tuple[Target, ...]) -> dict[str, float]:
 
 
 def _forget(facts: Facts, wanted: Wanted, chosen: tuple[Target, ...]) -> tuple[str, ...]:
-    """Records beyond `rollback.history`, oldest first; never of a revision that lives or that the spec asks for."""
-    needed = {target.revision for target in chosen} | {wanted.stable, wanted.canary} | facts.observed.workloads.keys()
+    """Records beyond `rollback.history`, oldest first; never of a revision that lives or that the spec asks for.
+
+    A refuted one that is not asked for goes at once: without its pods nothing would tell that its pin is wrong.
+    """
+    asked = {wanted.stable, wanted.canary}
+    needed = {target.revision for target in chosen} | asked | facts.observed.workloads.keys()
     idle = sorted((r for name, r in facts.records.items() if name not in needed), key=lambda record: record.number)
-    return tuple(record.name for record in idle[: max(0, len(idle) - facts.rollback.history)])
+    refuted = [r.name for name, r in sorted(facts.records.items()) if name not in asked and is_refuted(facts, r)]
+    surplus = [record.name for record in idle[: max(0, len(idle) - facts.rollback.history)]]
+    return tuple(dict.fromkeys([*surplus, *refuted]))
 
 
 def _look_again(facts: Facts, roles: Roles, progressing: dict[str, float], *, settled: bool) -> float | None:

@@ -1,11 +1,12 @@
 """Which revisions the spec asks for: found among the records, or recorded now.
 
 The digest is not part of a revision's hash, so that pinning a discovered one changes nothing. A digest that the user
-writes is an assertion: equal to the pin it is the same revision, otherwise another content and a revision of its own.
+writes is an assertion: equal to the pin it is the same revision, otherwise another content and a revision of its own,
+with the digest in its name. So a name never comes to mean other bytes, even where its record is lost.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headway_api import names
 from headway_api.conditions import Reason
@@ -22,9 +23,8 @@ class Wanted:
 
     stable: str
     canary: str | None
-    records: Mapping[str, Record]  # all that there are, new ones and new pins included
+    records: Mapping[str, Record]  # all that there are, new ones included
     new: tuple[Record, ...]
-    pins: Mapping[str, str]  # revision -> digest to record now
 
 
 def identify(facts: Facts, stable_now: str | None, canary_now: str | None) -> Wanted:
@@ -44,11 +44,6 @@ def identify(facts: Facts, stable_now: str | None, canary_now: str | None) -> Wa
         canary=canary.name if canary and canary.name != stable.name else None,
         records=known,
         new=tuple(record for name, record in known.items() if name not in facts.records),
-        pins={
-            name: record.pin
-            for name, record in known.items()
-            if name in facts.records and record.pin and record.pin != facts.observed.records[name].pin
-        },
     )
 
 
@@ -59,28 +54,22 @@ def _resolve(
     family = [record for record in known.values() if record.base == base]
     family.sort(key=lambda record: (_is_proven(facts, record), record.number), reverse=True)
     if digest is None:
-        sound = {record.name: record for record in family if not _is_refuted(facts, record)}
+        sound = {record.name: record for record in family if not is_refuted(facts, record)}
         present = next((sound[name] for name in (*prefer, *sound) if name in sound), None)
         fresh = revision_name(cold, salt=str(_next_number(known))) if base in known else base
         return present or _record(facts, known, cold, base, fresh, None)
-    for record in family:
-        if record.pin == digest:
-            return record
-    if not family:
-        return _record(facts, known, cold, base, base, digest)
-    for record in family:
-        if record.pin is None and not _has_pods(facts, record.name):
-            return replace(record, pin=digest)
-    # A pod of an unpinned revision may have fetched any content already: the digest gets a revision of its own.
-    return _record(facts, known, cold, base, revision_name(cold, salt=digest), digest)
+    if asserted := next((record for record in family if record.pin == digest), None):
+        return asserted
+    found = base not in known and _content(facts, base) == digest
+    return _record(facts, known, cold, base, base if found else revision_name(cold, salt=digest), digest)
 
 
 def _is_proven(facts: Facts, record: Record) -> bool:
-    """Whether a revision serves, could, or did."""
-    return bool(record.role or facts.ready_of(record.name) or facts.acked_of(record.name))
+    """Whether a revision serves, could, or did. A share alone proves nothing: it may have had no pod to answer it."""
+    return bool(record.role or facts.ready_of(record.name))
 
 
-def _is_refuted(facts: Facts, record: Record) -> bool:
+def is_refuted(facts: Facts, record: Record) -> bool:
     """Whether a pin that only a user asserted is wrong: nobody was ever served by it, and its pods found other bytes.
 
     A revision that served keeps its pin: other bytes behind its URI are for `headway.dev/refresh` to take. Only
@@ -97,11 +86,15 @@ def _next_number(known: Mapping[str, Record]) -> int:
     return max((record.number for record in known.values()), default=0) + 1
 
 
-def _has_pods(facts: Facts, revision: str) -> bool:
-    return any(pod.revision == revision for pod in facts.observed.pods)
-
-
 def _record(facts: Facts, known: Mapping[str, Record], cold: Cold, base: str, name: str, digest: str | None) -> Record:
-    # A record that was deleted by hand is written again; what status knows of its content still holds for its pods.
-    pin = digest or facts.before.get(name, {}).get("artifactDigest")
+    # A record that was deleted by hand is written again, with what is known of the content of its pods.
+    pin = digest or _content(facts, name)
     return new_record(facts.observed, cold, name=name, base=base, number=_next_number(known), pin=pin)
+
+
+def _content(facts: Facts, revision: str) -> str | None:
+    """The digest that the pods of a revision found, by their own word or by what status remembers; None: not known."""
+    pods = sorted((pod for pod in facts.observed.pods if pod.revision == revision), key=lambda pod: pod.name)
+    found = next((pod.digest for pod in pods if pod.digest), None)
+    before: str | None = facts.before.get(revision, {}).get("artifactDigest")
+    return found or before

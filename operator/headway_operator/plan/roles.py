@@ -1,7 +1,8 @@
 """Who is stable, who comes in, who is the canary, who is kept for a rollback, who leaves, and what was given up.
 
-Roles are remembered in `status`, and in the records for a restore without status. They change only on facts: a revision
-becomes stable when the routers confirmed that it has all of its share and the old one has none of it.
+Roles are remembered in `status`, and in the records for a restore without status; where both are lost, what carries the
+traffic is stable. They change only on facts: a revision becomes stable when the routers confirmed that it has all of
+its share and the old one has none of it.
 """
 
 from collections.abc import Mapping
@@ -52,17 +53,17 @@ def remembered(facts: Facts) -> Mapping[Role, str]:
 def assign(facts: Facts, wanted: Wanted) -> Roles:
     """The roles of this pass."""
     old = remembered(facts)
-    stable, previous = old.get(Role.STABLE), old.get(Role.PREVIOUS)
+    stable, previous = old.get(Role.STABLE) or _carries_most(facts, wanted), old.get(Role.PREVIOUS)
     kept = facts.rollback.keep is Keep.WARM
     if stable is None or (stable != wanted.stable and not has_served(facts, stable)):
         stable = wanted.stable  # the first deployment: there is nothing to be careful about
     elif stable != wanted.stable and _takes_over(facts, wanted, stable):
-        stable, previous = wanted.stable, stable if kept else None
+        stable, previous = wanted.stable, stable if kept and _has_answered(facts, stable) else None
     abort = _standing_abort(facts, wanted.stable, stable) or _new_abort(facts, wanted.stable, stable)
     incoming = wanted.stable if wanted.stable != stable and abort is None else None
     canary = wanted.canary if _admits_canary(facts, wanted.canary, stable) else None
     reverting = incoming is not None and incoming == previous and incoming in facts.observed.workloads
-    if previous in (stable, incoming, canary) or (previous and _expired(facts, previous)):
+    if previous in (stable, incoming, canary) or (previous and not _is_worth_keeping(facts, previous)):
         previous = None
     holders = {stable, incoming, canary, previous}
     return Roles(
@@ -78,10 +79,34 @@ def assign(facts: Facts, wanted: Wanted) -> Roles:
     )
 
 
+def _carries_most(facts: Facts, wanted: Wanted) -> str | None:
+    """The live revision with the largest share or, where none is known, the most ready pods; None: nothing serves.
+
+    Status and records may all be lost, and the spec be another by then: what answers is still there to be seen. A
+    canary with no more than its weight, and a previous version without any, are meant only if there is no other.
+    """
+    ranks = {
+        name: (not _is_spare(facts, wanted, name), share, facts.ready_of(name), name == wanted.stable, name)
+        for name in facts.observed.workloads
+        if (share := facts.acked_of(name)) or facts.ready_of(name)
+    }
+    return max(ranks, key=ranks.__getitem__, default=None)
+
+
+def _is_spare(facts: Facts, wanted: Wanted, name: str) -> bool:
+    record, share = facts.records.get(name), facts.acked_of(name)
+    was_previous = record is not None and record.role is Role.PREVIOUS
+    return (name == wanted.canary and share <= facts.canary_weight) or (was_previous and not share)
+
+
 def has_served(facts: Facts, stable: str) -> bool:
     """Whether anybody was ever answered: the record says so where routers and status have no memory of it."""
-    record = facts.records.get(stable)
-    return bool(facts.acked or facts.ready_of(stable) or (record and record.role is Role.STABLE))
+    return bool(facts.acked) or _has_answered(facts, stable)
+
+
+def _has_answered(facts: Facts, revision: str) -> bool:
+    record = facts.records.get(revision)
+    return facts.ready_of(revision) > 0 or (record is not None and record.role is not None)
 
 
 def _takes_over(facts: Facts, wanted: Wanted, stable: str) -> bool:
@@ -124,8 +149,10 @@ def _admits_canary(facts: Facts, canary: str | None, stable: str) -> bool:
     return canary is not None and (canary in facts.observed.workloads or has_served(facts, stable))
 
 
-def _expired(facts: Facts, previous: str) -> bool:
-    return facts.now - facts.since(previous, Role.PREVIOUS) >= facts.keep_for
+def _is_worth_keeping(facts: Facts, previous: str) -> bool:
+    """Whether its time is not over, and it could take over: what has no record cannot be repaired."""
+    young = facts.now - facts.since(previous, Role.PREVIOUS) < facts.keep_for
+    return young and (previous in facts.records or facts.ready_of(previous) > 0)
 
 
 def _alive(facts: Facts) -> list[str]:
