@@ -28,10 +28,11 @@ from headway_runtime.bench.load import closed_loop
 from realrouter.dns import Dns
 from realrouter.envoy import Envoy
 from realrouter.pods import Pods
-from realrouter.stage import NAMESPACE, Stage, free_ports, intent
+from realrouter.stage import NAMESPACE, Stage, intent
 
 from tests.bench.figures import cpu_seconds, machine, over_rounds, told, verdict
 from tests.bench.soak import BUCKETS, INFO, requests
+from tests.ports import free_port
 from tests.unit.pod_process import MODEL, REVISION, PodProcess, pod
 from tests.unit.small_models import Encoder, export, prepare
 
@@ -41,7 +42,7 @@ HOP = 0.3e-3  # seconds
 @contextlib.asynccontextmanager
 async def router(folder: Path, server: PodProcess) -> AsyncIterator[Stage]:
     """The router of a namespace with one model, whose only pod is `server`."""
-    port, readout_port, admin_port = free_ports(3)
+    port, readout_port, admin_port = (free_port() for _ in range(3))
     site = Site(
         NAMESPACE,
         directory=str(folder / "mounted"),

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.unit.pod_process import PodProcess, command, free_port, mount, question
+from tests.ports import free_port
+from tests.unit.pod_process import PodProcess, command, mount, question
 from tests.unit.small_models import Encoder, export, prepare
 
 ROUNDS, REQUESTS = 6, 500

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.unit.pod_process import free_port
+from tests.ports import free_port
 
 PACKAGE = "prometheus"
 SCRAPES = 4  # rates need at least two in their window

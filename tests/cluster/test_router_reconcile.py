@@ -22,7 +22,9 @@ from realrouter.dns import Dns
 from realrouter.envoy import Envoy
 from realrouter.played import PlayedRouter
 from realrouter.pods import Pods
-from realrouter.stage import free_ports, intent
+from realrouter.stage import intent
+
+from tests.ports import free_port
 
 STABLE, CANARY = "aaaa1111", "bbbb2222"
 MD = ("md", "sentiment")
@@ -47,7 +49,7 @@ async def played(api_server: Path, namespace: str, tmp_path: Path, debug: Counti
     with config.new_client_from_config(str(api_server)) as admin:
         enforce = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
         client.CoreV1Api(admin).patch_namespace(namespace, enforce)
-    port, readout_port, admin_port, backend_port = free_ports(4)
+    port, readout_port, admin_port, backend_port = (free_port() for _ in range(4))
     site = Site(
         namespace,
         directory=str(tmp_path / "mounted"),

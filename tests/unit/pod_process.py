@@ -2,20 +2,20 @@
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 from headway_api.podconfig import knobs_hash
+
+from tests.ports import free_port
 
 T = TypeVar("T")
 MODEL, REVISION = "encoder", "0a1b2c3d"
@@ -99,14 +99,6 @@ def mount(folder: Path, text: str) -> None:
     os.replace(link, folder / "..data")
     if not (folder / "knobs.json").is_symlink():
         (folder / "knobs.json").symlink_to("..data/knobs.json")
-
-
-def free_port() -> int:
-    """A port that nobody has, below those that the kernel gives to whoever connects: it stays free until it is used."""
-    while True:
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", random.SystemRandom().randrange(12_000, 28_000)))
-            return int(probe.getsockname()[1])
 
 
 def until(found: Callable[[], T], what: str = "it", seconds: float = 60) -> T:

@@ -15,7 +15,8 @@ from headway_runtime.bench import plot as plotting
 from headway_runtime.cli import app
 from typer.testing import CliRunner
 
-from tests.unit.pod_process import PodProcess, free_port, pod
+from tests.ports import free_port
+from tests.unit.pod_process import PodProcess, pod
 from tests.unit.small_models import Encoder, export, prepare
 
 QUICK = ["--seconds", "0.4", "--connections", "1", "--connections", "4"]

@@ -10,8 +10,8 @@ from headway_runtime.bench.connection import Address
 from headway_runtime.bench.errors import BenchError
 from headway_runtime.bench.load import closed_loop, open_loop
 
+from tests.ports import free_port
 from tests.unit.bench_server import answer, bench_server, request
-from tests.unit.pod_process import free_port
 
 REQUEST = request()
 

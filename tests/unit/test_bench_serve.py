@@ -18,7 +18,8 @@ from headway_runtime.cli import app
 from headway_runtime.local import Child, LocalError, Ports
 from typer.testing import CliRunner
 
-from tests.unit.pod_process import free_port, until
+from tests.ports import free_port
+from tests.unit.pod_process import until
 from tests.unit.small_models import Encoder, export
 
 SIGNALS = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)"

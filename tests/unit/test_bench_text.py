@@ -26,8 +26,9 @@ from headway_runtime.cli import app
 from typer.testing import CliRunner
 
 from tests.decoders import tiny
+from tests.ports import free_port
 from tests.unit.generator_desk import prepared
-from tests.unit.pod_process import MODEL, PodProcess, free_port, pod
+from tests.unit.pod_process import MODEL, PodProcess, pod
 
 QUICK = ["--seconds", "1", "--sizes", "answer=8..16", "--sizes", "prompt.words=2..10~4"]
 LEVELS = ["--connections", "1", "--connections", "4"]

@@ -32,8 +32,9 @@ from headway_runtime.proof.padding import prove_padding
 from headway_runtime.proof.trial import Request
 from typer.testing import CliRunner
 
+from tests.ports import free_port
 from tests.unit import proof_models
-from tests.unit.pod_process import free_port, pod, tensor
+from tests.unit.pod_process import pod, tensor
 from tests.unit.small_models import prepare
 
 WIDE = 320

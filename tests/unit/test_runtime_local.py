@@ -26,7 +26,8 @@ from headway_runtime.native import package
 from typer.testing import CliRunner
 
 from tests.hostile import archives
-from tests.unit.pod_process import free_port, question
+from tests.ports import free_port
+from tests.unit.pod_process import question
 from tests.unit.small_models import Encoder, export
 
 ANY_PORTS = ("--port", "0", "--admin-port", "0", "--grpc-port", "0")

@@ -18,7 +18,8 @@ import torch
 from headway_api.podconfig import Termination
 from headway_runtime.termination import TerminationLog
 
-from tests.unit.pod_process import MODEL, REVISION, PodProcess, command, free_port, pod, question, tensor, until
+from tests.ports import free_port
+from tests.unit.pod_process import MODEL, REVISION, PodProcess, command, pod, question, tensor, until
 from tests.unit.small_models import WORDS, Encoder, Summed, export, prepare
 
 BUCKETS = {"batch": [1, 4, 8], "sequence": [4, 16]}

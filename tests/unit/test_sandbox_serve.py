@@ -22,7 +22,8 @@ import httpx
 import pytest
 from headway_runtime.sandbox import landlock
 
-from tests.unit.pod_process import PodProcess, command, free_port, mount, pod, question
+from tests.ports import free_port
+from tests.unit.pod_process import PodProcess, command, mount, pod, question
 from tests.unit.sandbox_acts import ACTS, ALLOWED
 from tests.unit.sandbox_scene import done, furnish, made_in, refused
 from tests.unit.sandbox_world import World

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 from tests.cluster.control.kube import eventually
-from tests.cluster.realrouter.stage import free_ports
+from tests.ports import free_port
 
 WRITES = ("create", "patch", "delete")
 CRASHED = 137
@@ -24,7 +24,7 @@ class OperatorProcess:
         self._kubeconfig = kubeconfig
         self._namespace = namespace
         self.log = log
-        (self._port,) = free_ports(1)
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str, runtime_image: str = "registry.test/runtime:1", **environment: str) -> None:

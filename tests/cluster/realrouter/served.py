@@ -7,7 +7,8 @@ from pathlib import Path
 import aiohttp
 
 from realrouter.pods import RunningPod
-from realrouter.stage import Stage, free_ports
+from realrouter.stage import Stage
+from tests.ports import free_port
 
 READY_SECONDS = 90
 
@@ -38,7 +39,7 @@ async def serve(
         "--scratch": files / "scratch",
         "--host": address,
         "--port": stage.site.backend_port,
-        "--admin-port": free_ports(1)[0],
+        "--admin-port": free_port(),
         "--grpc-port": stage.site.grpc_port,
     }
     arguments = ["-m", "headway_runtime.serve", *(str(word) for option in options.items() for word in option)]

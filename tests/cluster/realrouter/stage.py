@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import inspect
-import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -18,6 +17,7 @@ from headway_operator.router.render.published import plain
 from realrouter.dns import Dns
 from realrouter.envoy import Envoy
 from realrouter.pods import Pods
+from tests.ports import free_port
 
 NAMESPACE = "prod"
 PATIENCE = 60.0  # seconds: more than any machine needs
@@ -29,15 +29,6 @@ async def reached(found: Callable[[], Awaitable[bool]] | Callable[[], bool], wha
     while not (await told if inspect.isawaitable(told := found()) else told):
         assert time.monotonic() < deadline, f"{what}: not in {PATIENCE} s"
         await asyncio.sleep(0.05)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def intent(model: str, weights: dict[str, int], **roles: str | None) -> Intent:
@@ -169,7 +160,7 @@ class Stage:
 @contextlib.asynccontextmanager
 async def stage(directory: Path) -> AsyncIterator[Stage]:
     """A running router that serves no model yet."""
-    port, readout_port, admin_port, backend_port, grpc_port = free_ports(5)
+    port, readout_port, admin_port, backend_port, grpc_port = (free_port() for _ in range(5))
     site = Site(
         NAMESPACE,
         directory=str(directory / "mounted"),
