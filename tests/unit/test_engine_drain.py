@@ -1,8 +1,11 @@
 """SIGTERM under load, with a real pod: no request that was accepted is lost, and every answer is right."""
 
+import json
 import signal
+import socket
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import httpx
 import pytest
 import torch
 
-from tests.unit.pod_process import PodProcess, pod, question
+from tests.unit.pod_process import MODEL, PodProcess, pod, question, until
 from tests.unit.small_models import Encoder, export, prepare
 
 CLIENTS = 6
@@ -81,6 +84,47 @@ def test_a_pod_that_is_told_to_end_under_load_loses_no_accepted_request(tmp_path
     assert [client.lost for client in clients] == [[]] * CLIENTS
     assert before >= CLIENTS
     assert sum(client.answered for client in clients) > before, "it served while it drained"
+
+
+def test_who_connects_as_a_pod_ends_is_told_so_or_finds_nobody(tmp_path: Path) -> None:
+    """At no moment do so many wait for the loop to accept them that the end of the listener resets them all."""
+    model = prepare(export(Encoder, tmp_path / "model.pt2"), tmp_path / "model")
+    buckets = {"batch": [1, 8], "sequence": [16]}
+    batching = {"shapeBuckets": buckets, "dimensions": {"sequence": "ids.1"}}
+    met: list[str] = []
+    with pod(tmp_path, model, batching=batching, drainTimeout="1s") as serving:
+        serving.wait_for_phase()
+        threads = [threading.Thread(target=come, args=(serving.port, met)) for _ in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        until(lambda: met.count("200") > CLIENTS)
+        serving.process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join(60)
+        assert serving.process.wait(30) == 0, log(serving)
+    found = Counter(met)
+    assert found.keys() <= {"200", "503", "reset", "refused"}, found
+    assert found["refused"] == CLIENTS, found
+    assert found["503"] > 0, found
+    assert found["reset"] <= 1, "between the last look at who waits and the end of the listener, one may slip in"
+
+
+def come(port: int, met: list[str]) -> None:
+    """Ask over a connection of its own each time, until nobody listens."""
+    body = json.dumps(question([[1, 2, 3]])).encode()
+    head = f"POST /v2/models/{MODEL}/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    while True:
+        try:
+            client = socket.create_connection(("127.0.0.1", port), timeout=30)
+        except ConnectionRefusedError:
+            met.append("refused")
+            return
+        with client:
+            try:
+                client.sendall(head + body)
+                met.append(client.recv(65536)[9:12].decode() or "no answer")
+            except ConnectionError:
+                met.append("reset")
 
 
 def log(serving: PodProcess) -> str:
