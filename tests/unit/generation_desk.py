@@ -1,5 +1,6 @@
 """The batcher without its thread: scheduler, stepper and settling, one step at a time, in a time of the test's own."""
 
+import random
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -173,3 +174,19 @@ class Desk:
         ran = {work.sequence.id for work in step.works}
         assert len(ran) == len(step.works)
         assert not self.scheduler.running or self.scheduler.running[0].id in ran, "the first in line always goes on"
+
+
+def prompt(length: int, seed: int = 0) -> tuple[int, ...]:
+    """Tokens, of each seed others."""
+    return tuple(random.Random(seed * 1000 + length).choices(range(1, 61), k=length))
+
+
+def rows(step: Step) -> dict[int, int]:
+    """Rows of each request."""
+    return {work.sequence.request.id: work.rows for work in step.works}
+
+
+def running(client: Client) -> bool:
+    """Whether a step may hold one of its sequences."""
+    assert client.request is not None
+    return client.request.running

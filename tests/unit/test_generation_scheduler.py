@@ -2,35 +2,16 @@
 
 import random
 from dataclasses import replace
-from typing import Any
 
-import pytest
-from headway_runtime.batching.tickets import LEVEL_SECONDS, Priority
-from headway_runtime.generation import admission, holdings
 from headway_runtime.generation.admission import OVERTAKERS
 from headway_runtime.generation.line import Refusal
 from headway_runtime.generation.scheduler import LOGITS
 from headway_runtime.generation.sequence import State
 from headway_runtime.generation.shares import shares
-from headway_runtime.generation.step import Step
 from headway_runtime.generation.values import FinishReason, Sampling
 
-from tests.unit.generation_desk import Client, Desk, ask
+from tests.unit.generation_desk import Client, Desk, ask, prompt, rows, running
 from tests.unit.generation_fakes import expected, text_of
-
-
-def prompt(length: int, seed: int = 0) -> tuple[int, ...]:
-    return tuple(random.Random(seed * 1000 + length).choices(range(1, 61), k=length))
-
-
-def rows(step: Step) -> dict[int, int]:
-    """Rows of each request."""
-    return {work.sequence.request.id: work.rows for work in step.works}
-
-
-def running(client: Client) -> bool:
-    assert client.request is not None
-    return client.request.running
 
 
 def test_a_lone_request_is_answered_as_the_decoder_continues_it() -> None:
@@ -156,156 +137,6 @@ def test_nobody_takes_the_blocks_that_a_prompt_in_chunks_will_need() -> None:
     assert not any(record.preempted for record in desk.records)
 
 
-def test_a_priority_goes_before_those_that_came_a_little_earlier_only() -> None:
-    desk = Desk(max_sequences=1)
-    desk.submit(ask(prompt(5, 0), 3))
-    desk.step(0)
-    early = desk.submit(ask(prompt(5, 1), 1), priority=Priority.LOW)
-    desk.now = 1.9 * LEVEL_SECONDS
-    preferred = desk.submit(ask(prompt(5, 2), 1), priority=Priority.HIGH)
-    desk.now = 2.1 * LEVEL_SECONDS
-    late = desk.submit(ask(prompt(5, 3), 1), priority=Priority.HIGH)
-    desk.run()
-    assert preferred.at < early.at < late.at
-
-
-def test_a_flow_of_preferred_requests_keeps_nobody_from_ending() -> None:
-    desk = Desk(blocks=13, max_length=150, max_sequences=4)
-    desk.submit(ask(prompt(20, 1), 40), priority=Priority.HIGH)
-    low = desk.submit(ask(prompt(40, 2), 80), priority=Priority.LOW)
-    steps = 0
-    while not low.ended:
-        if steps % 3 == 0:
-            desk.submit(ask(prompt(20, 10 + steps), 30), priority=Priority.HIGH)
-        desk.step(LEVEL_SECONDS / 2)
-        steps += 1
-        assert steps < 150
-    assert sum(record.preempted for record in desk.records) > 0
-    assert low.tokens() == expected(prompt(40, 2), 80)
-
-
-def test_a_preferred_request_takes_the_slot_of_the_last_that_is_less_so() -> None:
-    desk = Desk(max_sequences=3)
-    low = [desk.submit(ask(prompt(5, seed), 30), priority=Priority.LOW) for seed in range(2)]
-    normal = desk.submit(ask(prompt(5, 2), 30))
-    desk.step(10)
-    high = desk.submit(ask(prompt(5, 3), 4), priority=Priority.HIGH)
-    assert rows(desk.step()) == {1: 1, 3: 1, 4: 5}
-    desk.run()
-    assert high.at[0] == 11
-    assert [client.at[-1] for client in (low[0], normal)] == [39, 39]
-    assert low[1].at[-1] == 39 + 4  # it came back when the preferred one had ended
-    for seed, client in enumerate((*low, normal)):
-        assert client.tokens() == expected(prompt(5, seed), 30)
-
-
-def test_a_preferred_request_takes_blocks_from_no_more_than_it_must() -> None:
-    desk = Desk(blocks=33, max_length=500, max_sequences=16)
-    others = [desk.submit(ask(prompt(100, seed), 10), priority=Priority(seed % 2)) for seed in range(4)]
-    for _ in range(4):
-        desk.step(10)
-    assert all(map(running, others))
-    high = desk.submit(ask(prompt(60, 9), 4), priority=Priority.HIGH)
-    desk.step()
-    assert running(high)
-    assert [running(client) for client in others] == [True, True, False, True]
-    desk.run()
-    for seed, client in enumerate(others):
-        assert client.tokens() == expected(prompt(100, seed), 10)
-
-
-def test_a_step_is_planned_in_a_few_looks_at_the_line_however_many_could_displace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each look takes as long as the line, and the event loop waits at the engine's lock meanwhile."""
-    looks = 0
-    look = admission.beginners
-
-    def counted(*arguments: Any, **named: Any) -> admission.Beginners:
-        nonlocal looks
-        looks += 1
-        return look(*arguments, **named)
-
-    desk = Desk(blocks=2000, max_sequences=32, step_tokens=64)
-    for number in range(32):
-        desk.submit(ask((number + 1,), 200), priority=Priority.LOW)
-    desk.step()
-    clients = [desk.submit(ask(prompt(100, number), 2), priority=Priority.HIGH) for number in range(200)]
-    monkeypatch.setattr(admission, "beginners", counted)
-    most = 0
-    while not all(client.ended for client in clients):
-        looks = 0
-        desk.step()
-        most = max(most, looks)
-    assert most <= 20
-    assert any(record.preempted for record in desk.records), "some do displace others"
-
-
-def test_one_waits_for_those_only_that_it_cannot_displace() -> None:
-    desk = Desk(max_sequences=2)
-    for priority in (Priority.LOW, Priority.LOW, Priority.LOW, Priority.NORMAL):
-        desk.submit(ask(prompt(5, priority), 30), priority=priority)
-    desk.step(10)
-    assert [desk.scheduler.before(priority) for priority in Priority] == [4, 1, 0]
-    desk.submit(ask(prompt(6), 30), priority=Priority.HIGH)
-    desk.step()
-    assert [desk.scheduler.before(priority) for priority in Priority] == [5, 2, 1]
-    gave_way = [sequence for sequence in desk.scheduler.line if sequence.gave_way]
-    assert [sequence.request.priority for sequence in gave_way] == [Priority.LOW]
-
-
-def test_nobody_gives_way_where_that_would_not_be_enough_or_to_an_equal() -> None:
-    desk = Desk(blocks=33, max_length=500, max_sequences=16)
-    equal = desk.submit(ask(prompt(300, 1), 40), priority=Priority.HIGH)
-    low = desk.submit(ask(prompt(100, 2), 40), priority=Priority.LOW)
-    desk.step(10)
-    desk.submit(ask(prompt(250, 3), 4), priority=Priority.HIGH)
-    desk.step()
-    assert running(equal)
-    assert running(low)
-    assert not desk.records[-1].preempted
-
-
-def test_growth_takes_blocks_from_the_less_preferred_whoever_came_first() -> None:
-    desk = Desk(blocks=9, max_length=100)
-    low = desk.submit(ask(prompt(40, 1), 40), priority=Priority.LOW)
-    desk.step(10)
-    high = desk.submit(ask(prompt(20, 2), 70), priority=Priority.HIGH)
-    desk.run()
-    assert high.at[-1] == 10 + 70
-    assert low.at[-1] > high.at[-1]
-    assert low.tokens() == expected(prompt(40, 1), 40)
-
-
-def test_nobody_gives_way_to_one_that_waits_for_anothers_blocks() -> None:
-    desk = Desk(max_sequences=2, step_tokens=32, blocks=100)
-    shared = prompt(200, 7)
-    low = desk.submit(ask(prompt(5, 1), 30), priority=Priority.LOW)
-    desk.submit(ask((*shared, 1), 2), priority=Priority.HIGH)
-    desk.step(0)
-    high = desk.submit(ask((*shared, 2), 2), priority=Priority.HIGH)
-    while not running(high):
-        assert running(low)
-        desk.step(0)
-    assert not running(low)
-    desk.run()
-    assert high.usage.cached == 192
-
-
-def test_who_gave_way_once_runs_to_its_end() -> None:
-    """However many preferred ones come, it waits for one of them, and no more."""
-    desk = Desk(max_sequences=1)
-    low = desk.submit(ask(prompt(5, 1), 40), priority=Priority.LOW)
-    for number in range(30):
-        desk.step(LEVEL_SECONDS)
-        desk.submit(ask(prompt(6, 10 + number), 5), priority=Priority.HIGH)
-    while not low.ended:
-        desk.step(LEVEL_SECONDS)
-    assert sum(record.preempted for record in desk.records) == 1
-    assert low.at[-1] - low.at[0] == (39 + 5) * LEVEL_SECONDS
-    assert low.tokens() == expected(prompt(5, 1), 40)
-
-
 def test_no_more_run_than_max_sequences_and_a_share_of_the_tokens_is_left_for_prompts() -> None:
     desk = Desk(max_sequences=3)
     for seed in range(6):
@@ -351,71 +182,6 @@ def test_while_a_step_runs_only_those_are_dropped_that_it_cannot_hold() -> None:
     desk.step()
     assert desk.scheduler.expire(3.0, between_steps=False) == [waits.request]
     assert len(desk.scheduler.expire(3.0)) == 1
-
-
-def test_a_common_beginning_is_computed_once() -> None:
-    desk = Desk()
-    shared = prompt(100)
-    first = desk.submit(ask((*shared, 1, 2), 5))
-    desk.run()
-    second = desk.submit(ask((*shared, 3, 4), 5))
-    assert rows(desk.step()) == {2: 6}  # 96 of 102 are found
-    desk.run()
-    assert (first.usage.cached, second.usage.cached) == (0, 96)
-    assert second.tokens() == expected((*shared, 3, 4), 5)
-
-
-def test_a_common_beginning_is_computed_once_even_when_all_come_at_once() -> None:
-    desk = Desk(step_tokens=64)
-    shared = prompt(150)
-    clients = [desk.submit(ask((*shared, number), 2)) for number in range(1, 9)]
-    desk.run()
-    assert sum(record.tokens for record in desk.records) <= 151 + 7 * 7 + 8
-    for number, client in enumerate(clients, 1):
-        assert client.tokens() == expected((*shared, number), 2)
-    assert [record.cached for record in desk.records if record.cached] == [7 * 144]
-
-
-def test_a_short_prompt_does_not_wait_for_a_long_one_that_shares_less_than_it_has() -> None:
-    desk = Desk(blocks=100, max_length=1000, step_tokens=64)
-    desk.submit(ask((*prompt(32), *prompt(600, 1)), 2))
-    short = desk.submit(ask((*prompt(32), 5), 2))
-    desk.run()
-    assert short.at[0] == 2  # in the second step: after the blocks that both have
-
-
-def test_without_the_prefix_cache_requests_share_nothing_and_find_nothing() -> None:
-    desk = Desk(prefix_cache=False)
-    for _ in range(2):
-        client = desk.submit(ask(prompt(100), 2))
-        desk.run()
-        assert client.usage.cached == 0
-    desk.scheduler.settings = replace(desk.scheduler.settings, prefix_cache=True)
-    for cached in (0, 96):
-        client = desk.submit(ask(prompt(100), 2))
-        desk.run()
-        assert client.usage.cached == cached
-
-
-def test_what_is_found_longest_ago_makes_room_first_and_ends_before_beginnings() -> None:
-    desk = Desk(blocks=13, max_length=100)
-    for seed in range(3):
-        desk.submit(ask(prompt(49, seed), 1))  # three full blocks and one that is not
-        desk.run()
-    desk.submit(ask(prompt(50, 9), 14))  # takes the three that hold nothing, and the one that was released first
-    desk.run()
-    assert [_found(desk, seed) for seed in range(3)] == [2, 3, 3]
-
-
-def _found(desk: Desk, seed: int) -> int:
-    """Blocks of the prompt that need not be computed."""
-    client = Client()
-    desk.offer(ask(prompt(49, seed), 1), client)
-    request = client.request
-    assert request is not None
-    found = len(holdings.found(desk.scheduler.pool, request.sequences[0]))
-    desk.scheduler.drop(request)
-    return found
 
 
 def test_several_answers_share_the_prompt_which_runs_once() -> None:
@@ -549,18 +315,3 @@ def test_little_of_the_pool_is_wasted_over_a_mixed_run() -> None:
         wasted += 16 * len(held) - sum(held.values()) + 16 * (len(held) - len(contents))
     assert wasted / allocated < 0.04
     print(f"wasted: {wasted / allocated:.2%} of what was allocated")
-
-
-@pytest.mark.parametrize("drafts", [0, 4])
-def test_keys_of_refused_drafts_are_never_found(drafts: int) -> None:
-    """Repetitive prompts make prompt lookup propose much, most of which is refused."""
-    desk = Desk(drafts=drafts)
-    words = (1, 2, 3, 4) * 12
-    first = desk.submit(ask(words, 300))
-    desk.run()
-    again = desk.submit(ask((*words, *first.tokens()[:280]), 20))
-    desk.run()
-    assert first.tokens() == expected(words, 300)
-    assert again.tokens() == first.tokens()[280:]
-    assert again.usage.cached >= 304
-    assert (first.usage.drafted > first.usage.accepted) == bool(drafts)
