@@ -2,22 +2,32 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import replace
 
 import yaml
 from headway_api import names
 from headway_operator.router.intent import Backend, Intent
-from headway_operator.router.render import Ack, File, Published, Site, Step, flow, published, render, step
-from headway_operator.router.render.published import is_grpc, members, over_grpc, over_http, plain
+from headway_operator.router.render import Ack, flow, published, render, step
+from headway_operator.router.render.published import members, over_grpc, plain
 from headway_operator.router.render.step import DRAIN_SECONDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-SITE = Site("prod")
-MODELS = ("cats", "dogs")
-REVISIONS = ("aaaa1111", "bbbb2222", "cccc3333")
-GRPC = REVISIONS[1:]  # the first is from before there was gRPC
+from tests.unit.router_world import (
+    GRPC,
+    MODELS,
+    REVISIONS,
+    SITE,
+    Router,
+    World,
+    all_plain,
+    read,
+    settle,
+    settled,
+    settled_world,
+    two,
+    virtual_host,
+)
 
 
 @st.composite
@@ -35,77 +45,6 @@ def intents(draw: st.DrawFn, model: str) -> Intent:
 @st.composite
 def wishes(draw: st.DrawFn) -> Mapping[str, Intent]:
     return {model: draw(intents(model)) for model in draw(st.lists(st.sampled_from(MODELS), unique=True))}
-
-
-def all_plain() -> frozenset[str]:
-    return frozenset(plain(model, revision) for model in MODELS for revision in REVISIONS)
-
-
-def clusters_version(state: Published) -> str:
-    """As the renderer would name the file, but quick."""
-    return f"{state.clusters_serial}-{sorted(state.clusters.items())}"
-
-
-def routes_version(state: Published) -> str:
-    return f"{state.routes_serial}-{published.to_json(state)['routes']}"
-
-
-@dataclass
-class Router:
-    """A router as bad as it may be: takes each file when it likes, and every version in between if it likes."""
-
-    clusters: tuple[int, Published]  # position in the history of publications, and what it says
-    routes: tuple[int, Published]
-    serving: bool = True
-    healthy: frozenset[str] = field(default_factory=all_plain)
-
-    def ack(self) -> Ack:
-        return Ack(
-            "router",
-            clusters=clusters_version(self.clusters[1]),
-            routes=routes_version(self.routes[1]),
-            healthy={cluster: int(over_http(cluster) in self.healthy) for cluster in self.clusters[1].clusters},
-        )
-
-    def check(self) -> None:
-        """Whatever it has loaded: no route names a cluster that it does not have, and no aggregate either."""
-        present = self.clusters[1].clusters.keys()
-        for model, route in self.routes[1].routes.items():
-            assert route.named(model) <= present, (route, sorted(present))
-            assert sum(route.weights.values()) in (0, 100)
-            assert set(route.carriers) == set(route.grpc) == set(route.weights)
-            for revision, carrier in route.grpc.items():
-                assert is_grpc(carrier) is (revision in GRPC)
-        for cluster in present:
-            assert set(members(cluster)) <= present
-
-
-@dataclass
-class World:
-    history: list[Published] = field(default_factory=lambda: [Published()])
-    wanted: Mapping[str, Intent] = field(default_factory=dict)
-    now: float = 1_000.0
-    routers: list[Router] = field(default_factory=list)
-    reachable: frozenset[str] = field(default_factory=all_plain)
-    current: Published = field(default_factory=Published)
-
-    def pass_(self) -> Step:
-        outcome = step(
-            self.current,
-            self.wanted,
-            acks=[router.ack() for router in self.routers if router.serving],
-            reachable=self.reachable,
-            clusters_version=clusters_version(self.current),
-            routes_version=routes_version(self.current),
-            now=self.now,
-        )
-        if not self.current.same_files(outcome.published):
-            self.history.append(outcome.published)
-        self.current = outcome.published
-        return outcome
-
-    def newest(self) -> tuple[int, Published]:
-        return len(self.history) - 1, self.history[-1]
 
 
 ACTS = ("want", "pass", "settle", "settle", "clusters", "routes", "restart", "operator", "health", "pods")
@@ -172,33 +111,8 @@ def test_no_router_ever_has_a_route_without_its_cluster_and_all_end_where_they_s
         assert set(final.routes[model].grpc_pins) == {b.revision for b in intent.backends if b.grpc}
 
 
-def settled(*wanted: Intent) -> Published:
-    """What is published once everything is acknowledged and healthy."""
-    world = World(wanted={intent.model: intent for intent in wanted})
-    healthy = frozenset(plain(each.model, backend.revision) for each in wanted for backend in each.backends)
-    world.routers = [Router(world.newest(), world.newest(), healthy=healthy)]
-    world.reachable = healthy
-    settle(world)
-    return world.current
-
-
-def settle(world: World) -> None:
-    """Let all routers acknowledge until nothing changes any more."""
-    for _ in range(6):
-        world.pass_()
-        for router in world.routers:
-            router.clusters = router.routes = world.newest()
-        world.now += DRAIN_SECONDS
-
-
-def two(stable: int, canary: int) -> Intent:
-    weights = {revision: weight for revision, weight in zip(REVISIONS, (stable, canary), strict=False) if weight}
-    backends = tuple(Backend(revision, 100) for revision in REVISIONS[:2])
-    return Intent("cats", REVISIONS[0], REVISIONS[1], weights, backends)
-
-
 def test_weights_are_rendered_exactly_and_point_at_role_clusters() -> None:
-    route = _virtual_host(settled(two(93, 7)), "cats")["routes"][-1]["route"]
+    route = virtual_host(settled(two(93, 7)), "cats")["routes"][-1]["route"]
     assert route["weighted_clusters"]["clusters"] == [
         {"name": "cats/aaaa1111+bbbb2222", "weight": 93},
         {"name": "cats/bbbb2222+aaaa1111", "weight": 7},
@@ -206,7 +120,7 @@ def test_weights_are_rendered_exactly_and_point_at_role_clusters() -> None:
 
 
 def test_a_candidate_without_weight_does_not_take_over_from_the_stable() -> None:
-    route = _virtual_host(settled(two(100, 0)), "cats")["routes"][-1]["route"]
+    route = virtual_host(settled(two(100, 0)), "cats")["routes"][-1]["route"]
     assert route["cluster"] == "cats/aaaa1111"
 
 
@@ -219,14 +133,6 @@ def test_a_roll_back_between_known_clusters_waits_for_no_acknowledgement() -> No
     )
     assert outcome.published.routes["cats"].weights == {REVISIONS[0]: 100}
     assert outcome.published.routes["dogs"].weights == {}
-
-
-def settled_world(*wanted: Intent) -> World:
-    """Two routers that acknowledged everything."""
-    world = World(wanted={intent.model: intent for intent in wanted})
-    world.routers = [Router(world.newest(), world.newest()) for _ in range(2)]
-    settle(world)
-    return world
 
 
 def test_a_route_waits_for_the_clusters_of_the_last_router() -> None:
@@ -363,91 +269,3 @@ def test_files_mean_the_same_with_and_without_references() -> None:
         "d": None,
         "e": True,
     }
-
-
-def with_grpc(intent: Intent, *revisions: str) -> Intent:
-    """The same, of which these revisions have gRPC."""
-    return replace(intent, backends=tuple(replace(b, grpc=b.revision in revisions) for b in intent.backends))
-
-
-def test_grpc_has_the_same_weights_and_falls_over_between_the_ports_of_grpc() -> None:
-    host = _virtual_host(settled(with_grpc(two(93, 7), *REVISIONS)), "cats")
-    by_weight = [rule for rule in host["routes"] if "weighted_clusters" in rule.get("route", {})]
-    assert [rule["match"] for rule in by_weight] == [{"prefix": "/", "grpc": {}}, {"prefix": "/"}]
-    grpc, http = (rule["route"]["weighted_clusters"]["clusters"] for rule in by_weight)
-    assert grpc == [{**each, "name": f"{each['name']}/grpc"} for each in http]
-
-
-def test_a_twin_is_checked_on_the_port_of_http_and_asked_on_that_of_grpc() -> None:
-    state = settled(with_grpc(two(93, 7), *REVISIONS))
-    clusters = {each["name"]: each for each in read(render(state, SITE).clusters)["resources"]}
-    http, grpc = clusters["cats/aaaa1111"], clusters["cats/aaaa1111/grpc"]
-    (endpoint,) = (each["endpoint"] for each in grpc["load_assignment"]["endpoints"][0]["lb_endpoints"])
-    assert endpoint["address"]["socket_address"]["port_value"] == 8082
-    assert endpoint["health_check_config"] == {"port_value": 8080}
-    assert grpc["health_checks"] == http["health_checks"]
-    (options,) = grpc["typed_extension_protocol_options"].values()
-    assert "http2_protocol_options" in options["explicit_http_config"]
-    aggregate = clusters["cats/aaaa1111+bbbb2222/grpc"]["cluster_type"]["typed_config"]
-    assert aggregate["clusters"] == ["cats/aaaa1111/grpc", "cats/bbbb2222/grpc"]
-
-
-def test_revisions_from_before_grpc_keep_their_share_and_are_nobodys_fall_back() -> None:
-    state = settled(with_grpc(two(93, 7), REVISIONS[1]))
-    route = state.routes["cats"]
-    assert route.grpc == {"aaaa1111": "cats/aaaa1111+bbbb2222", "bbbb2222": "cats/bbbb2222/grpc"}
-    assert route.grpc_pins == ("bbbb2222",)
-    assert not any(name.startswith("cats/aaaa1111") and is_grpc(name) for name in state.clusters)
-
-
-def test_without_any_grpc_calls_of_it_are_refused_and_the_rest_is_as_before() -> None:
-    host = _virtual_host(settled(two(93, 7)), "cats")
-    grpc = [rule for rule in host["routes"] if "grpc" in rule["match"]]
-    assert all("direct_response" in rule for rule in grpc)
-    assert {h["header"]["value"] for h in grpc[-1]["response_headers_to_add"]} >= {"12"}
-
-
-def test_a_revision_gets_no_weight_before_its_twin_is_healthy_too() -> None:
-    world = settled_world(with_grpc(replace(two(100, 0), backends=two(100, 0).backends[:1], canary=None), *REVISIONS))
-    world.wanted = {"cats": with_grpc(two(90, 10), *REVISIONS)}
-    blind = Router(world.newest(), world.newest())
-    world.routers = [blind]
-    real = blind.ack
-
-    def without_twin() -> Ack:
-        found = real()
-        return replace(found, healthy={c: n for c, n in found.healthy.items() if c != "cats/bbbb2222/grpc"})
-
-    blind.ack = without_twin  # type: ignore[method-assign]
-    settle(world)
-    assert world.current.routes["cats"].weights == {"aaaa1111": 100}
-    assert world.pass_().healthy == {"cats/aaaa1111"}
-    assert "cats/bbbb2222/grpc" in world.pass_().unhealthy
-    del blind.ack  # type: ignore[method-assign]
-    settle(world)
-    assert world.current.routes["cats"].weights == {"aaaa1111": 90, "bbbb2222": 10}
-    assert world.current.routes["cats"].grpc["bbbb2222"] == "cats/bbbb2222+aaaa1111/grpc"
-
-
-def test_a_state_from_before_grpc_is_read() -> None:
-    before = settled(two(93, 7))
-    kept = published.to_json(before)
-    for route in kept["routes"].values():
-        del route["grpc"], route["grpcPins"]
-    for intent in kept["intents"]:
-        del intent["grpc"]
-    del kept["unconfirmed"]
-    read_back = published.from_json(json.loads(json.dumps(kept)))
-    assert read_back.confirmed == frozenset(), "to be acknowledged again"
-    assert read_back.routes["cats"].weights == before.routes["cats"].weights
-    assert read_back.intents == before.intents
-
-
-def read(file: File) -> dict[str, Any]:
-    """A file as Envoy reads it."""
-    return cast("dict[str, Any]", yaml.safe_load(file.text))
-
-
-def _virtual_host(state: Published, model: str) -> dict[str, Any]:
-    hosts = read(render(state, SITE).routes)["resources"][0]["virtual_hosts"]
-    return next(cast("dict[str, Any]", host) for host in hosts if host["name"] == model)
