@@ -89,18 +89,22 @@ def test_its_embeddings_have_the_same_bits_as_torch_s_own_loader(
         assert got.shape == program.output_shapes(sizes)[0]
 
 
-def test_its_golden_sample_is_reproduced(program: Program, prepared: Path) -> None:
+def test_its_golden_samples_are_of_several_lengths_and_reproduced(program: Program, prepared: Path) -> None:
     import base64
 
-    (sample,) = json.loads(repack.samples_file(prepared, "model").read_bytes())
+    samples = json.loads(repack.samples_file(prepared, "model").read_bytes())
     types = {"int64": torch.int64, "float32": torch.float32}
 
     def tensor(item: dict[str, object]) -> torch.Tensor:
         raw = bytearray(base64.b64decode(str(item["data"])))
         return torch.frombuffer(raw, dtype=types[str(item["dtype"])]).reshape(item["shape"])  # type: ignore[arg-type]
 
-    (got,) = program.run([tensor(t) for t in sample["inputs"]])
-    torch.testing.assert_close(got, tensor(sample["outputs"][0]), rtol=1e-5, atol=1e-6)
+    for sample in samples:
+        (got,) = program.run([tensor(t) for t in sample["inputs"]])
+        torch.testing.assert_close(got, tensor(sample["outputs"][0]), rtol=1e-5, atol=1e-6)
+    lengths = {sample["inputs"][0]["shape"][1] for sample in samples}
+    assert len(lengths) >= 6
+    assert max(lengths) <= 64, "what the example's buckets admit"
 
 
 def test_its_second_version_differs_and_still_means_the_same(example: ModuleType, program: Program) -> None:
