@@ -20,7 +20,9 @@ def answers() -> Iterator[bytes]:
     torch.manual_seed(7)
     with torch.inference_mode():
         image, matrix = torch.randn(4, 3, 64, 64), torch.randn(256, 256)
-        quantised = torch.ao.nn.quantized.dynamic.Linear(256, 64)
+        quantised = torch.ao.nn.quantized.dynamic.Linear(256, 64)  # whose weights are whatever was in memory
+        weights = torch.quantize_per_tensor(torch.randn(64, 256), 0.05, 0, torch.qint8)
+        quantised.set_weight_bias(weights, torch.randn(64))
         for result in (
             matrix @ matrix,
             torch.nn.Conv2d(3, 16, 3)(image),
