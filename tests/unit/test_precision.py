@@ -247,7 +247,7 @@ def test_without_golden_answers_the_program_as_exported_answers(classifier: Path
 
 
 def test_golden_answers_count_and_not_example_inputs(classifier: Path) -> None:
-    x = torch.randn(3, WIDE)
+    x = torch.randn(3, WIDE, generator=torch.Generator().manual_seed(1))  # of some rows the best label is a near tie
     scores, best = loaded(classifier, pack=False).run([x])
     near = [Sample((x,), (scores, best)), Sample((x,), ())]
     assert judged(classifier, near, Precision.BFLOAT16).message.startswith("BFloat16, 1 golden sample: ")
