@@ -102,6 +102,16 @@ class Kube:
         """All pods."""
         return self.all("Pod", f"/api/v1/namespaces/{self.namespace}/pods")
 
+    def bind(self, name: str) -> None:
+        """Schedule a pod to a node that does not exist, so that no kubelet ever starts it: to one of this namespace's
+        own, because whoever collects the pods of missing nodes waits 40 s for a name, and not for each pod.
+        """
+        # once the scheduler has said that there is no node: it would say so over the binding, too
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+        eventually(lambda: self._call("GET", path)["status"].get("conditions"))
+        node = {"apiVersion": "v1", "kind": "Node", "name": f"nowhere-{self.namespace}"}
+        self.create(f"{path}/binding", {"metadata": {"name": name}, "target": node})
+
     def patch_pod_status(self, name: str, status: Object) -> Object:
         """What a kubelet does: write the status of a pod."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{name}/status"

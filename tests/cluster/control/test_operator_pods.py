@@ -130,11 +130,8 @@ def test_a_secret_that_is_not_there_is_named_though_the_operator_may_read_none(
 ) -> None:
     artifact = {"uri": "s3://models/sentiment.pt2", "credentials": {"secretName": "models-read"}}
     kube.apply(model(artifact=artifact))
-    # once the scheduler has said that there is no node: it would say so over the binding, too
-    pod = eventually(lambda: next(pod for pod in kube.pods() if pod["status"].get("conditions")))
-    name = pod["metadata"]["name"]
-    node = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": "nowhere"}}
-    kube.create(f"/api/v1/namespaces/{kube.namespace}/pods/{name}/binding", node)
+    pod = eventually(lambda: kube.pods()[0])
+    kube.bind(pod["metadata"]["name"])
     failed_mount(kube, pod)
 
     def named() -> bool:

@@ -57,12 +57,6 @@ def rights(served: Path, namespace: str, tmp_path: Path) -> tuple[frozenset[Righ
     return frozenset(granted(role)), kubeconfig
 
 
-def _schedule(kube: Kube, pod: str) -> None:
-    """To a node that does not exist: no kubelet ever starts the pod."""
-    body = {"metadata": {"name": pod}, "target": {"apiVersion": "v1", "kind": "Node", "name": "nowhere"}}
-    kube.create(f"/api/v1/namespaces/{kube.namespace}/pods/{pod}/binding", body)
-
-
 @contextmanager
 def _pod_that_says(report: Report) -> Iterator[None]:
     """The admin port of a pod at POD_IP."""
@@ -134,7 +128,7 @@ def _live(kube: Kube, operator: OperatorProcess, log: Path) -> None:
     pod = eventually(lambda: next(p for p in kube.pods() if p["metadata"]["labels"].get(names.LABEL_REVISION)))
     name, revision = pod["metadata"]["name"], pod["metadata"]["labels"][names.LABEL_REVISION]
 
-    _schedule(kube, name)
+    kube.bind(name)
     eventually(lambda: Right("", "events", "list") in asked(log.read_text()), seconds=40)
 
     buckets = BucketReport(total=1, warm=1)
