@@ -365,14 +365,16 @@ async def test_a_drain_under_load_loses_no_request(prepared: Path, tmp_path: Pat
     with pod(tmp_path, prepared, batching=BATCHING, drainTimeout="20s") as server:
         server.wait_for_phase()
         outcomes: list[str] = []
-        clients = [asyncio.create_task(persistent_client(server, outcomes, seconds=5)) for _ in range(6)]
-        await asyncio.sleep(1)
+        enough = asyncio.Event()
+        clients = [asyncio.create_task(persistent_client(server, outcomes, enough)) for _ in range(6)]
+        await asyncio.to_thread(until, lambda: len(outcomes) > len(clients), "answers")
         server.process.terminate()
         found = await asyncio.to_thread(until, lambda: draining(server), "that it says so")
         assert found.headers["connection"] == "close"
         before = len(outcomes)
+        await asyncio.to_thread(until, lambda: len(outcomes) > before, "an answer while it drains")
+        enough.set()
         await asyncio.gather(*clients)
-        assert len(outcomes) > before, "it goes on serving while it drains"
         assert await asyncio.to_thread(server.process.wait, 20) == 0
     assert set(outcomes) == {"200"}, {o: outcomes.count(o) for o in set(outcomes)}
 
@@ -383,8 +385,9 @@ async def test_a_drain_ends_in_time_under_load_that_never_ceases_and_then_refuse
     with pod(tmp_path, prepared, batching=BATCHING, drainTimeout="4s") as server:
         server.wait_for_phase()
         outcomes: list[str] = []
-        clients = [asyncio.create_task(persistent_client(server, outcomes, seconds=60)) for _ in range(3)]
-        await asyncio.sleep(0.5)
+        never = asyncio.Event()
+        clients = [asyncio.create_task(persistent_client(server, outcomes, never)) for _ in range(3)]
+        await asyncio.to_thread(until, lambda: outcomes, "an answer")
         server.process.terminate()
         began = asyncio.get_running_loop().time()
         await asyncio.gather(*clients)
@@ -399,12 +402,10 @@ def draining(server: PodProcess) -> httpx.Response | None:
     return found if found.status_code == 503 else None
 
 
-async def persistent_client(server: PodProcess, outcomes: list[str], *, seconds: float) -> None:
-    """Ask until the time is over or the pod does not listen any more, as clients do that nobody turns elsewhere."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
+async def persistent_client(server: PodProcess, outcomes: list[str], enough: asyncio.Event) -> None:
+    """Ask until it is enough or the pod does not listen any more, as clients do that nobody turns elsewhere."""
     async with httpx.AsyncClient(timeout=30) as http:
-        while loop.time() < end:
+        while not enough.is_set():
             try:
                 answer = await http.post(server.infer, json=question([[1, 2, 3]]))
             except httpx.ConnectError:
