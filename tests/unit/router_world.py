@@ -11,14 +11,8 @@ from headway_operator.router.render.published import is_grpc, members, over_http
 from headway_operator.router.render.step import DRAIN_SECONDS
 
 SITE = Site("prod")
-
-
 MODELS = ("cats", "dogs")
-
-
 REVISIONS = ("aaaa1111", "bbbb2222", "cccc3333")
-
-
 GRPC = REVISIONS[1:]  # the first is from before there was gRPC
 
 

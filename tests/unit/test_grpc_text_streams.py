@@ -13,8 +13,8 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
-from tests.unit.generator_desk import prepared
-from tests.unit.pod_process import MODEL, PodProcess, pod, until
+from tests.unit.pod_process import MODEL, PodProcess, until
+from tests.unit.text_pod import text_pod
 
 PROMPT = "The quick brown fox"
 GREEDY = {"temperature": 0.0, "max_tokens": 24, "ignore_eos": True}
@@ -23,11 +23,7 @@ Answers = queue.Queue[tuple[Any, Any]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodProcess]:
-    directory = prepared(tmp_path_factory.mktemp("decoder"))
-    generation = {"cacheBytes": "2Mi", "maxLength": 500}
-    with pod(tmp_path_factory.mktemp("pod"), directory, generation=generation) as started:
-        started.wait_for_phase(seconds=120)
-        started.apply_knobs({"queue": {"timeout": "30s"}})
+    with text_pod(tmp_path_factory.mktemp("decoder")) as started:
         yield started
 
 

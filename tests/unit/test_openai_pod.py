@@ -11,8 +11,8 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletionChunk
 from pydantic import BaseModel
 
-from tests.unit.generator_desk import prepared
-from tests.unit.pod_process import MODEL, REVISION, PodProcess, pod, until
+from tests.unit.pod_process import MODEL, REVISION, PodProcess, until
+from tests.unit.text_pod import text_pod
 
 PROMPT = "The quick brown fox"
 TOOLS: list[Any] = [
@@ -36,11 +36,7 @@ GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0, "max_tokens": 24, "e
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodProcess]:
-    directory = prepared(tmp_path_factory.mktemp("decoder"))
-    generation = {"cacheBytes": "2Mi", "maxLength": 500}
-    with pod(tmp_path_factory.mktemp("pod"), directory, generation=generation) as started:
-        started.wait_for_phase(seconds=120)
-        started.apply_knobs({"queue": {"timeout": "30s"}})
+    with text_pod(tmp_path_factory.mktemp("decoder")) as started:
         yield started
 
 

@@ -34,10 +34,8 @@ def running() -> Iterator[TextServer]:
 
 @pytest.fixture
 def server(running: TextServer) -> Iterator[TextServer]:
-    running.engine.script = running.engine.refusal = None
-    running.engine.asked.clear()
-    yield running
-    running.quiet()
+    with running.fresh() as served:
+        yield served
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import httpx
 import uvloop
@@ -171,6 +171,14 @@ class TextServer(HttpServer):
     def wait(self, number: int = 1) -> Asked:
         """The request number `number`, counted from 1, once the engine has it."""
         return until(lambda: self.engine.asked[number - 1 : number], f"request {number}")[0]
+
+    @contextmanager
+    def fresh(self) -> Iterator[Self]:
+        """For one test: nothing is scripted, nothing was asked; at its end nothing is in flight."""
+        self.engine.script = self.engine.refusal = None
+        self.engine.asked.clear()
+        yield self
+        self.quiet()
 
 
 @contextmanager
