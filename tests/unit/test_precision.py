@@ -1,12 +1,7 @@
 """`spec.precision` of a program that answers at once: what is packed, what is refused, how answers are judged."""
 
-import json
 import math
 import re
-import signal
-import subprocess
-import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +14,7 @@ from headway_api.types import Padding, Precision, Spec
 from headway_runtime import closeness, memory, opened
 from headway_runtime.batching.layout import Layout
 from headway_runtime.buckets import resolve_buckets
-from headway_runtime.cli import app
 from headway_runtime.errors import FatalError
-from headway_runtime.export import Size, export_model
 from headway_runtime.parity import Sample
 from headway_runtime.precision import LEAST_EQUAL, MOST_ERROR
 from headway_runtime.prepare.room import Room
@@ -30,113 +23,15 @@ from headway_runtime.program.load import read_document
 from headway_runtime.program.shape_gate import ShapeGate
 from headway_runtime.proof.padding import prove_padding
 from headway_runtime.proof.trial import Request
-from typer.testing import CliRunner
 
-from tests.ports import free_port
 from tests.unit import proof_models
-from tests.unit.pod_process import pod, tensor
+from tests.unit.precision_models import INF, LOWER, NAN, WIDE, Broken, Nothing, Small, Words, golden, loaded, plain
 from tests.unit.small_models import prepare
-
-WIDE = 320
-LOWER = [Precision.BFLOAT16, Precision.INT8]
-NAN, INF = math.nan, math.inf
-
-
-class Classifier(torch.nn.Module):
-    """x [batch, 320] -> scores [batch, 320] and best [batch], the number of the largest."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(5)
-        self.layers = torch.nn.Sequential(torch.nn.Linear(WIDE, WIDE), torch.nn.GELU(), torch.nn.Linear(WIDE, WIDE))
-
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        scores = self.layers(x)
-        return {"scores": scores, "best": scores.argmax(1)}
-
-
-class Fragile(torch.nn.Module):
-    """x [batch, 320] -> y [batch, 320]: two large products that all but cancel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(6)
-        self.one, self.other = (torch.nn.Linear(WIDE, WIDE, bias=False) for _ in range(2))
-        self.other.weight.data = self.one.weight.data + 1e-3 * torch.randn(WIDE, WIDE)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.one(x) - self.other(x)
-
-
-class Nothing(Classifier):
-    """x [batch, 320] -> nothing [batch, 0]."""
-
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"nothing": self.layers(x)[:, :0]}
-
-
-class Small(torch.nn.Module):
-    """x [batch, 3] -> y [batch, 3]: no weight that is worth it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x)
-
-
-class Broken(torch.nn.Module):
-    """x [batch, 320] -> y [batch, 320], with a weight that is infinite somewhere."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(WIDE, WIDE)
-        self.layer.weight.data[3, 4] = INF
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x)
-
-
-class Words(torch.nn.Module):
-    """ids, mask [batch, sequence] -> [batch, 320]: a masked mean, and `leak` times one that heeds no mask."""
-
-    def __init__(self, leak: float) -> None:
-        super().__init__()
-        torch.manual_seed(7)
-        self.words = torch.nn.Embedding(proof_models.WORDS, WIDE)
-        self.layer = torch.nn.Linear(WIDE, WIDE)
-        self.leak = leak
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        tokens = torch.tanh(self.layer(self.words(ids)))
-        weight = mask.unsqueeze(-1).float()
-        return (tokens * weight).sum(1) / weight.sum(1).clamp(min=1) + self.leak * tokens.mean(1)
-
-
-def plain(module: torch.nn.Module, x: torch.Tensor, file: Path, *, examples: bool = True) -> Path:
-    """An export without golden answers, with example inputs or without."""
-    return proof_models.export(module, {"x": x}, file, shapes={"x": {0: proof_models.BATCH}}, examples=examples)
-
-
-def golden(folder: Path) -> Path:
-    """The classifier with golden samples, prepared."""
-    samples = [{"x": torch.randn(rows, WIDE, generator=torch.Generator().manual_seed(rows))} for rows in (1, 4, 16)]
-    shapes = {"x": {0: Size("batch", 1, 16)}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        example = {"x": torch.randn(2, WIDE)}
-        export_model(Classifier().eval(), example, path=folder / "m.pt2", dynamic_shapes=shapes, samples=samples)
-    return prepare(folder / "m.pt2", folder / "prepared")
 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return golden(tmp_path_factory.mktemp("classifier"))
-
-
-def loaded(folder: Path, **options: Any) -> Program:
-    return load_program(folder, dimension_names={}, **options)
 
 
 @pytest.mark.parametrize(("precision", "share"), [(Precision.BFLOAT16, 0.5), (Precision.INT8, 0.25)])
@@ -364,42 +259,6 @@ def test_less_memory_is_enough_for_a_lower_precision(classifier: Path) -> None:
     assert needs[1] < needs[0] - 0.2 * saved
 
 
-@pytest.mark.parametrize("precision", LOWER)
-def test_a_pod_serves_in_the_precision_that_is_asked_for_and_says_how_close(
-    classifier: Path, tmp_path: Path, precision: Precision
-) -> None:
-    x = torch.randn(2, WIDE)
-    with pod(tmp_path, classifier, precision=precision.value) as serving:
-        serving.wait_for_phase(seconds=120)
-        report = serving.report()
-        assert report["precision"] == precision.value
-        assert (report["parity"]["samples"], report["parity"]["agrees"]) == (3, True)
-        assert report["parity"]["message"].startswith(f"{precision.value}, 3 golden samples: ")
-        asked = {"inputs": [tensor("x", "FP32", [2, WIDE], x.flatten().tolist())]}
-        scores = serving.client.post(serving.infer, json=asked).json()["outputs"][0]["data"]
-    expected = loaded(classifier, precision=precision).run([x])[0].flatten()
-    torch.testing.assert_close(torch.tensor(scores), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_a_pod_whose_answers_become_others_never_becomes_ready(tmp_path: Path) -> None:
-    model = prepare(plain(Fragile(), torch.randn(4, WIDE), tmp_path / "m.pt2"), tmp_path / "model")
-    with pod(tmp_path, model, precision="Int8") as serving:
-        assert serving.process.wait(120) == 1
-    assert "bucket_warm" not in (tmp_path / "log").read_text(), "a refusal waits for no bucket"
-    said = json.loads((tmp_path / "termination-log").read_text())
-    assert (said["condition"], said["reason"], said["field"]) == ("Accepted", "PrecisionRefused", "spec.precision")
-    assert said["message"].startswith("spec.precision: Int8, 1 example input: output output_0 is off by ")
-    assert said["message"].endswith("this program does not bear it: write a higher precision")
-
-
-def test_a_pod_without_anything_to_try_with_never_becomes_ready(tmp_path: Path) -> None:
-    file = plain(Classifier(), torch.randn(4, WIDE), tmp_path / "m.pt2", examples=False)
-    with pod(tmp_path, prepare(file, tmp_path / "model"), precision="BFloat16") as serving:
-        assert serving.process.wait(120) == 1
-    said = json.loads((tmp_path / "termination-log").read_text())
-    assert (said["reason"], said["field"]) == ("PrecisionRefused", "spec.precision")
-
-
 def test_a_precision_that_this_processor_is_slower_in_is_told(
     classifier: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,38 +282,3 @@ def test_the_page_gives_the_limits_of_the_code_and_a_manifest() -> None:
     shares = [f"{LEAST_EQUAL[each]:.0%}".replace("%", " %") for each in LOWER]
     assert page.count(f" | {shares[0]} | {shares[1]} |") == 2
     assert f"at least {quicker.NARROWEST} rows and columns and {quicker.LEAST:,} numbers" in page
-
-
-def test_a_file_is_served_and_measured_in_the_precision_that_is_asked_for(classifier: Path) -> None:
-    file = str(classifier.parent / "m.pt2")
-    quick = ["--seconds", "0.2", "--connections", "1", "--rate", "20", "--no-verify"]
-    done = CliRunner().invoke(app, ["bench", file, *quick, "--precision", "Int8", "--json"])
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["precision"] == "Int8"
-    refused = CliRunner().invoke(app, ["bench", "--url", "http://127.0.0.1:1", "--precision", "Int8"])
-    assert refused.exit_code == 2
-    assert "--precision is for a .pt2" in refused.output
-
-
-def test_serve_says_how_close_its_weights_are(classifier: Path) -> None:
-    program = "import sys, headway_runtime.cli as c; c.main()"
-    ports = ["--port", "0", "--admin-port", "0", "--grpc-port", "0"]
-    command = ["serve", str(classifier.parent / "m.pt2"), "--precision", "BFloat16", *ports]
-    with subprocess.Popen([sys.executable, "-c", program, *command], stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if line.startswith("Ctrl-C"):
-                break
-        process.send_signal(signal.SIGINT)
-    (weights,) = [line for line in said if line.startswith("  weights ")]
-    assert weights.split(maxsplit=1)[1].startswith("BFloat16, 3 golden samples: ")
-
-
-def test_serve_says_why_a_precision_is_refused(tmp_path: Path) -> None:
-    file = plain(Small(), torch.randn(2, 3), tmp_path / "m.pt2")
-    ports = [f"--{name}={free_port()}" for name in ("port", "admin-port", "grpc-port")]
-    done = CliRunner().invoke(app, ["serve", str(file), "--precision", "Int8", *ports])
-    assert done.exit_code == 1
-    assert "Accepted=False/PrecisionRefused: --precision: Int8, and this program has no weight" in done.output
