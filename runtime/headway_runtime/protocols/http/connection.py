@@ -214,7 +214,7 @@ class Connection(Patient):
         """The pod ends now: tell whoever waits for an answer."""
         if isinstance(self._active, Turn):
             self._active.cut()
-        elif self._active is not None and not self._active.response_started:
+        elif self._active is not None and not (self._active.response_started or self.transport.is_closing()):
             self._cut_cycle(self._active)
 
     def drop(self) -> None:
