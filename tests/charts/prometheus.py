@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,16 @@ class Prometheus:
     url: str
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        """The samples that answer a query now. Raises ValueError with the server's words when it is not one."""
+        """The samples that answer a query now. Raises ValueError with the server's words when it is not one, and OSError
+        while the server is starting.
+        """
         asked = urllib.parse.urlencode({"query": query})
         try:
             with urllib.request.urlopen(f"{self.url}/api/v1/query?{asked}", timeout=10) as answer:
                 document = json.load(answer)
         except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
             raise ValueError(f"{query}: {error.read().decode()}") from None
         found: list[dict[str, Any]] = document["data"]["result"]
         return found
@@ -79,7 +84,7 @@ def prometheus(server: Path, folder: Path, target: str, labels: dict[str, str]) 
     running = Prometheus(f"http://127.0.0.1:{port}")
     try:
         end = time.monotonic() + 60
-        while not _has_scraped(running):
+        while not has_scraped(running):
             assert process.poll() is None, "Prometheus has ended"
             assert time.monotonic() < end, "Prometheus has scraped nothing"
             time.sleep(0.2)
@@ -89,7 +94,8 @@ def prometheus(server: Path, folder: Path, target: str, labels: dict[str, str]) 
         process.wait(20)
 
 
-def _has_scraped(server: Prometheus) -> bool:
+def has_scraped(server: Prometheus) -> bool:
+    """Whether there is something to ask about."""
     try:
         (found,) = server.ask("count_over_time(up[1m])") or [{"value": [0, "0"]}]
     except OSError:

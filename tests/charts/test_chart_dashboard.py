@@ -5,6 +5,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from onenode.layout import cache
 
 from tests import decoders
 from tests.charts.chart import only, render
-from tests.charts.prometheus import NoPrometheusError, Prometheus, program, prometheus
+from tests.charts.prometheus import NoPrometheusError, Prometheus, has_scraped, program, prometheus
 from tests.unit.pod_process import MODEL, REVISION, PodProcess, pod, question
 from tests.unit.small_models import Encoder, export, prepare
 
@@ -150,3 +151,22 @@ def test_panels_lie_beside_each_other_and_say_what_they_show(dashboard: dict[str
 
 def test_there_is_none_unless_it_is_asked_for(helm_program: Path) -> None:
     assert not [obj for obj in render(helm_program) if obj["kind"] == "ConfigMap"]
+
+
+class Starting(BaseHTTPRequestHandler):
+    """What Prometheus answers while it listens and has not read what it keeps."""
+
+    def do_GET(self) -> None:
+        self.send_error(503)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_prometheus_that_is_starting_is_waited_for() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        assert not has_scraped(Prometheus(f"http://127.0.0.1:{server.server_port}"))
+        server.shutdown()
+        thread.join()
