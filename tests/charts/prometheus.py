@@ -51,8 +51,8 @@ class Prometheus:
     url: str
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        """The samples that answer a query now. Raises ValueError with the server's words when it is not one, and OSError
-        while the server is starting.
+        """The samples that answer a query now. Raises ValueError with the server's words when it is not one,
+        and OSError while the server is starting.
         """
         asked = urllib.parse.urlencode({"query": query})
         try:

@@ -159,7 +159,7 @@ class Starting(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_error(503)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         pass
 
 
