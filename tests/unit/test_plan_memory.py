@@ -6,7 +6,7 @@ from headway_operator.observed import Role
 from headway_operator.plan import plan, route_intent
 from headway_operator.plan.intent import max_requests
 
-from tests.unit.plan_world import DIGESTS, World, serving, world
+from tests.unit.plan_world import BROKEN, DIGESTS, World, serving, world
 
 A, B, C = ({"uri": f"s3://m/{name}"} for name in "abc")
 
@@ -134,6 +134,20 @@ def test_with_every_memory_lost_what_carries_all_is_stable_although_it_shall_be_
     assert w.published == {stable: 100}
 
 
+def test_with_every_memory_lost_a_new_version_that_cannot_carry_all_is_not_taken_for_the_stable_one() -> None:
+    w = serving(replicas=2)
+    stable = w.role(Role.STABLE)
+    w.edit(artifact=B, canary={"artifact": A, "weight": 10})
+    w.pass_()
+    w.nodes(steps=3)
+    assert w.ready(str(w.role(Role.INCOMING))) == 1
+    lose(w, stable, "ControllerRevision")
+    w.status = {}
+    w.pass_()
+    assert w.role(Role.STABLE) == stable
+    assert w.published == {stable: 100}
+
+
 def test_with_every_memory_lost_a_previous_version_is_not_taken_for_the_stable_one() -> None:
     for uris in ("ab", "ba", "bd"):  # whatever the hashes of their names are
         w = serving(f"s3://m/{uris[0]}", replicas=1)
@@ -176,6 +190,19 @@ def test_a_previous_version_is_kept_without_its_record_while_it_could_take_over(
     w.settle()
     assert w.role(Role.PREVIOUS) is None
     assert previous not in w.deployments()
+
+
+def test_a_version_that_never_answered_is_not_kept_for_a_rollback() -> None:
+    w = serving()
+    lose(w, w.role(Role.STABLE), "ControllerRevision", "Deployment")
+    w.pods.clear()
+    w.edit(artifact={"uri": BROKEN})
+    w.settle()
+    assert w.weights() == {w.role(Role.STABLE): 100}, "there is no other"
+    w.edit(artifact=B)
+    w.settle()
+    assert w.said("UpToDate")[0] == "True"
+    assert w.role(Role.PREVIOUS) is None
 
 
 def test_a_spec_that_cannot_be_read_changes_nothing() -> None:
