@@ -46,10 +46,11 @@ class Policy:
         self._curves: Curves | None = None
         self._lines: tuple[OrderedDict[int, Ticket], ...] = tuple(OrderedDict() for _ in Priority)  # by arrival
         self._groups: dict[Hashable, Group] = {}
-        self._eager: dict[Hashable, Group] = {}  # those for which waiting cannot help
+        self._eager: dict[Hashable, Group] = {}  # those for which waiting cannot help, apart from
+        self._changed: dict[Hashable, Group] = {}  # those that are to be judged again
         self._earliest_deadline = _NEVER  # never later than the true one
         self._chosen: tuple[Ticket, ...] = ()  # the latest choice, while nothing has changed
-        self._judge_all()
+        self._renew()
 
     @property
     def limits(self) -> Limits:
@@ -59,7 +60,7 @@ class Policy:
     @limits.setter
     def limits(self, limits: Limits) -> None:
         self._limits = limits
-        self._judge_all()
+        self._renew()
 
     @property
     def cost(self) -> Cost | None:
@@ -69,7 +70,7 @@ class Policy:
     @cost.setter
     def cost(self, cost: Cost | None) -> None:
         self._cost = cost
-        self._judge_all()
+        self._renew()
 
     def __len__(self) -> int:
         """Number of requests that wait."""
@@ -93,8 +94,7 @@ class Policy:
         self.bytes += ticket.bytes
         if ticket.deadline < self._earliest_deadline:
             self._earliest_deadline = ticket.deadline
-        if limits.max_wait > 0:
-            self._judge(key, group, alone=ticket.group is None)
+        self._changed[key] = group
         return None
 
     def cancel(self, ticket_id: int) -> Ticket | None:
@@ -122,6 +122,8 @@ class Policy:
         due = oldest + self._limits.max_wait
         if now >= due:
             return Plan(self._run(min(heads, key=_place) if len(heads) > 1 else heads[0]))
+        if self._changed:
+            self._judge()
         if self._eager:
             return Plan(self._run(min((group.first() for group in self._eager.values()), key=_place)))
         if (oldest + self._earliest_deadline) / 2 < due:
@@ -159,36 +161,34 @@ class Policy:
     def _leave(self, tickets: Sequence[Ticket]) -> None:
         """They are out of line."""
         self._chosen = ()
-        touched: dict[Hashable, Group] = {}
         for ticket in tickets:
             del self._lines[ticket.priority][ticket.id]
             key = _group_key(ticket)
-            group = touched[key] = self._groups[key]
+            group = self._groups[key]
             group.remove(ticket)
             self.rows -= ticket.rows
             self.bytes -= ticket.bytes
-        for key, group in touched.items():
-            if not group.count:
+            if group.count:
+                self._changed[key] = group
+            else:
                 del self._groups[key]
                 self._eager.pop(key, None)
-            elif self._limits.max_wait > 0:
-                self._judge(key, group)
+                self._changed.pop(key, None)
 
-    def _judge_all(self) -> None:
+    def _renew(self) -> None:
         cost, most = self._cost, self._limits.max_batch
         self._curves = None if cost is None else Curves(cost, most, left_out=self._left_out)
         self._chosen = ()
-        self._eager.clear()
-        if self._limits.max_wait > 0:
-            for key, group in self._groups.items():
-                self._judge(key, group, alone=not isinstance(key, tuple))
+        self._changed = dict(self._groups)
 
-    def _judge(self, key: Hashable, group: Group, *, alone: bool = False) -> None:
-        """Keep `_eager` true for a group that has changed."""
-        if alone or self._sated(group):
-            self._eager[key] = group
-        else:
-            self._eager.pop(key, None)
+    def _judge(self) -> None:
+        """Keep `_eager` true: once for a plan, and not for each request."""
+        for key, group in self._changed.items():
+            if not isinstance(key, tuple) or self._sated(group):  # it shares with nobody, or needs no more
+                self._eager[key] = group
+            else:
+                self._eager.pop(key, None)
+        self._changed.clear()
 
     def _sated(self, group: Group) -> bool:
         """Whether more company would not help, as if all rows had the sizes of the first."""
