@@ -211,7 +211,7 @@ class Line:
         """Raise OverloadedError when what waits already would last beyond a request's deadline. A preferred request
         does not wait for all of it.
         """
-        wait = self._pace.until_run(self._policy.rows)
+        wait = self._policy.rows * self._pace.row
         if arrived < deadline < arrived + wait and priority is not Priority.HIGH:
             allowed = deadline - arrived
             raise OverloadedError(

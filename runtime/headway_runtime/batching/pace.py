@@ -12,6 +12,7 @@ class Pace:
     """`instances` runs are made at a time."""
 
     def __init__(self, instances: int) -> None:
+        self.row = 0.0  # seconds until the next row is run; 0 while too little is known
         self._instances = instances
         self._runs = 0
         self._seconds = 0.0  # of a run, and
@@ -23,9 +24,9 @@ class Pace:
         self._runs += 1
         self._seconds += weight * (seconds - self._seconds)
         self._rows += weight * (rows - self._rows)
+        if self._runs >= ENOUGH:
+            self.row = self._seconds / (self._rows * self._instances)
 
     def until_run(self, rows: int) -> float:
         """Seconds until so many rows will have been run; 0 while too little is known."""
-        if self._runs < ENOUGH:
-            return 0.0
-        return rows * self._seconds / (self._rows * self._instances)
+        return rows * self.row
