@@ -1,13 +1,14 @@
-"""A Prometheus histogram that costs a fifth of the library's: for what is measured at every request.
+"""A Prometheus histogram and a counter that cost a fifth of the library's: for what is measured at every request.
 
 Not thread-safe, which is where most of the difference comes from: everything is observed on the event loop.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 from prometheus_client.utils import floatToGoString
 
@@ -45,10 +46,10 @@ class Histogram(Collector):
 
     def observe(self, value: float) -> None:
         """For a histogram without a label."""
-        self._series[""].observe(value)
+        self.series("").observe(value)
 
     def series(self, value: str) -> Series:
-        """The observations with this value of the label."""
+        """The observations with this value of the label; of "" where there is none."""
         return self._series.setdefault(value, Series(self._bounds))
 
     def collect(self) -> Iterable[HistogramMetricFamily]:
@@ -56,4 +57,20 @@ class Histogram(Collector):
         family = HistogramMetricFamily(self._name, self._text, labels=[self._label] if self._label else [])
         for value, series in self._series.items():
             series.add_to(family, [value] if self._label else [])
+        yield family
+
+
+class Tally(Collector):
+    """Counts what happened, by the value of its only label, in `counts`."""
+
+    def __init__(self, name: str, text: str, *, label: str, registry: CollectorRegistry) -> None:
+        self.counts: Counter[object] = Counter()
+        self._name, self._text, self._label = name, text, label
+        registry.register(self)
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """For Prometheus."""
+        family = CounterMetricFamily(self._name, self._text, labels=[self._label])
+        for value, count in self.counts.items():
+            family.add_metric([str(value)], count)
         yield family

@@ -15,7 +15,7 @@ from headway_runtime.batching.work import RunRecord
 from headway_runtime.drift import DriftCollector
 from headway_runtime.generation.delivery import StepRecord
 from headway_runtime.generation_metrics import GenerationMetrics
-from headway_runtime.histogram import Histogram
+from headway_runtime.histogram import Histogram, Tally
 from headway_runtime.warmup import describe
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,7 +30,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.requests = Counter("headway_requests", "Inference requests answered.", ["code"], registry=registry)
+        self.requests = Tally("headway_requests", "Inference requests answered.", label="code", registry=registry)
         self.latency = Histogram(
             "headway_request_seconds",
             "From the request's head to its answer, of answers with code 200.",
@@ -44,8 +44,8 @@ class Metrics:
             bounds=_SECONDS,
             registry=registry,
         )
-        self.rejections = Counter(
-            "headway_rejections", "Requests answered with an error, by reason.", ["reason"], registry=registry
+        self.rejections = Tally(
+            "headway_rejections", "Requests answered with an error, by reason.", label="reason", registry=registry
         )
         self.cancelled = Counter(
             "headway_cancelled", "Requests whose client left before the answer.", registry=registry
@@ -67,8 +67,7 @@ class Metrics:
         self.drift = DriftCollector()
         registry.register(self.drift)
         self.generation: GenerationMetrics | None = None
-        self._by_code: dict[int, Counter] = {}
-        self._by_reason: dict[str, Counter] = {}
+        self._latency = self.latency.series("")
         self._by_priority = {level: self.queue_time.series(level.name.lower()) for level in Priority}
 
     def _add_runs(self) -> None:
@@ -132,19 +131,13 @@ class Metrics:
 
     def answered(self, code: int, seconds: float) -> None:
         """A request was answered with this HTTP status (gRPC: the corresponding one), `seconds` after its head."""
-        counter = self._by_code.get(code)
-        if counter is None:
-            counter = self._by_code[code] = self.requests.labels(str(code))
-        counter.inc()
+        self.requests.counts[code] += 1
         if code == 200:
-            self.latency.observe(seconds)
+            self._latency.observe(seconds)
 
     def refused(self, reason: str) -> None:
         """A request got an error; `reason` is its kind, a word."""
-        counter = self._by_reason.get(reason)
-        if counter is None:
-            counter = self._by_reason[reason] = self.rejections.labels(reason)
-        counter.inc()
+        self.rejections.counts[reason] += 1
 
     def left(self) -> None:
         """A client went away before its answer."""

@@ -52,8 +52,8 @@ class Recent:
         sizes = [record.sizes[name] * float(record.rows) for name in self._padded]
         cell.weighted = [a + b for a, b in zip(cell.weighted, sizes, strict=True)] if cell.weighted else sizes
         for wait in waits:
-            cell.waits[_step(wait)] += 1
-            cell.times[_step(wait + record.seconds)] += 1
+            cell.waits[bisect_right(_BOUNDS, wait)] += 1
+            cell.times[bisect_right(_BOUNDS, wait + record.seconds)] += 1
 
     def refused(self, now: float) -> None:
         """A request was turned away because the line was full, or ran out of time in it."""
@@ -89,10 +89,6 @@ class Recent:
         for number in range(max(1, passed - CELLS + 1), passed + 1):  # also those in which nothing ran
             self._cells.append(_Cell(newest.began + number * CELL_SECONDS))
         return self._cells[-1]
-
-
-def _step(seconds: float) -> int:
-    return bisect_right(_BOUNDS, seconds)
 
 
 def _quantile(share: float, counts: Sequence[Sequence[int]]) -> float:
