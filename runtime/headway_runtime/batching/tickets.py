@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
+from headway_runtime.light import light
+
 LEVEL_SECONDS = 0.25
 """By how much one level of priority moves a request forward in line."""
 
@@ -20,8 +22,9 @@ class Priority(IntEnum):
     HIGH = 2
 
 
-class Ticket(NamedTuple):
-    """What the policy knows of a request. A named tuple, because one is made for every request.
+@light
+class Ticket:
+    """What the policy knows of a request.
 
     `group` is what must be equal for requests to share a run; None: this one shares with nobody. `sizes` are its sizes
     along the dimensions that may be padded, in the order of `Layout.padded`. `bytes` are those of its decoded inputs.

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from headway_runtime.batching.layout import Tensors
 from headway_runtime.batching.policy import Ticket
 from headway_runtime.errors import RequestError
+from headway_runtime.light import light
 
 
-class Work(NamedTuple):
+@light
+class Work:
     """One admitted request, or a part of one. `slot` is called with the result, on the event loop; the engine only
-    carries it back. A named tuple, because one is made for every request.
+    carries it back.
     """
 
     ticket: Ticket
@@ -26,7 +28,8 @@ class Work(NamedTuple):
         return self.ticket.rows
 
 
-class Answer(NamedTuple):
+@light
+class Answer:
     """What a request gets: its rows of every output, how long it waited (seconds), and how many rows ran with it."""
 
     outputs: Tensors
@@ -34,7 +37,8 @@ class Answer(NamedTuple):
     batch_rows: int
 
 
-class Outcome(NamedTuple):
+@light
+class Outcome:
     """A finished request: its slot, and its answer or error; None when the client has gone."""
 
     slot: Any

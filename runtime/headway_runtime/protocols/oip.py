@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 import torch
 
 from headway_runtime.errors import InvalidRequestError
+from headway_runtime.light import light
 from headway_runtime.protocols import binary, tensors
 from headway_runtime.protocols.pieces import Numbers, check_count, json_object, lift
 from headway_runtime.serving.values import BytesArray, Given, Output, Reply, Value
@@ -25,16 +25,18 @@ EXTENSIONS = ("binary_tensor_data", "classification", "model_configuration", "st
 _SHARED_MEMORY = "shared_memory_region"
 
 
-class Question(NamedTuple):
+@light
+class Question:
     """A decoded request: its `id`, what it gives, and which outputs it wants in binary: `chosen` by name, else all."""
 
     identifier: str | None
     given: Given
     in_binary: bool = False
-    chosen: Mapping[str, bool] = MappingProxyType({})
+    chosen: Mapping[str, bool] = field(default_factory=dict)
 
 
-class Written(NamedTuple):
+@light
+class Written:
     """The body of an answer. `json_length`: bytes of the JSON before the tensors; None when all of it is JSON."""
 
     parts: tuple[bytes, ...]
@@ -51,7 +53,9 @@ def decode(body: bytes | bytearray, json_length: int | None = None, *, in_pieces
         check_count(text)
     document = json_object(text, " with an array 'inputs'")
     reader = _Reader(body, json_length, lifted)
-    inputs = {name: reader.tensor(name, entry) for name, entry in _named(document.get("inputs"), "inputs").items()}
+    inputs: dict[str, Value] = {}
+    for name, entry in _named(document.get("inputs"), "inputs").items():
+        inputs[name] = reader.tensor(name, entry)
     reader.end()
     identifier, asked, parameters = document.get("id"), document.get("outputs"), document.get("parameters")
     if identifier is not None and not isinstance(identifier, str):
@@ -74,10 +78,10 @@ def encode(question: Question, reply: Reply, identity: bytes) -> Written:
             heads.append(b'%b,"parameters":{"binary_data_size":%d}}' % (described, len(tail)))
             tails.append(tail)
         else:
-            heads.append(b'%b,"data":%b}' % (described, _data(output)))
+            heads.append(b"".join((described, b',"data":', _data(output), b"}")))
     named = b"" if question.identifier is None else b',"id":' + orjson.dumps(question.identifier)
     more = b',"parameters":' + orjson.dumps(dict(reply.parameters)) if reply.parameters else b""
-    text = b'%b%b%b,"outputs":[%b]}' % (identity, named, more, b",".join(heads))
+    text = b"".join((identity, named, more, b',"outputs":[', b",".join(heads), b"]}"))
     if not tails:
         return Written((text,), len(text))
     return Written((text, *tails), len(text) + sum(map(len, tails)), len(text))
@@ -107,7 +111,7 @@ class _Reader:
         self._body = body
         self._lifted = lifted
         self._at = len(body) if json_length is None else json_length
-        self._numbers_only = json_length is None and not _holds(body, b"true", 2) and not _holds(body, b"false", 2)
+        self._numbers_only = json_length is None and not _holds(body, b"true", 1) and not _holds(body, b"false", 2)
 
     def tensor(self, name: str, entry: Mapping[str, Any]) -> Value:
         """The next one. Raises InvalidRequestError."""

@@ -12,6 +12,7 @@ Lives on the event loop, except `gone` of the calls that it makes.
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import blake2b
 from struct import pack
 from typing import Protocol
@@ -45,6 +46,7 @@ class ResponseCache:
     """`size`: bytes of answers that are kept; 0 turns it off, also the sharing of computations."""
 
     def __init__(self, size: int, observer: Observer) -> None:
+        self.enabled = size > 0  # whether to ask it at all
         self._size = size
         self._observer = observer
         self._used = 0
@@ -52,13 +54,9 @@ class ResponseCache:
         self._flights: dict[bytes, _Flight] = {}
         self._generation = 0
 
-    @property
-    def enabled(self) -> bool:
-        """Whether to ask it at all."""
-        return self._size > 0
-
     def resize(self, size: int) -> None:
         """A new bound, in bytes; what no longer fits is dropped, the least recently used first."""
+        self.enabled = size > 0
         self._size = size
         self._shrink()
 
@@ -87,7 +85,7 @@ class ResponseCache:
             flight = self._flights[key] = _Flight(call, compute)
             self._fly(key, flight)
         else:
-            compute(call._replace(done=self._keeping(key, call)))
+            compute(replace(call, done=self._keeping(key, call)))
 
     def _fly(self, key: bytes, flight: "_Flight") -> None:
         """Compute for the present leader; while that ends at once, and with an error, for the next."""

@@ -5,6 +5,7 @@ Lives on the event loop, where every part's answer is delivered.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from headway_runtime.batching.engine import Answer, Engine, Work
 from headway_runtime.batching.policy import Ticket
@@ -64,7 +65,7 @@ def split(
     """The parts of a request, of at most `most` rows each. `ticket` is that of the whole, had it one."""
     layout = engine.layout
     parts = layout.split(request.inputs, request.rows, most)
-    tickets = [ticket._replace(id=next(ids), rows=rows, bytes=ticket.bytes * rows // request.rows) for rows, _ in parts]
+    tickets = [replace(ticket, id=next(ids), rows=rows, bytes=ticket.bytes * rows // request.rows) for rows, _ in parts]
     whole = Whole(engine, [part.id for part in tickets], slot)
 
     def over() -> bool:

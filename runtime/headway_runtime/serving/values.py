@@ -1,20 +1,15 @@
-"""What passes between a protocol and the batcher. Nothing here belongs to one protocol, and nothing waits.
-
-What is made for every request is a named tuple, which costs a third of a frozen dataclass.
-"""
+"""What passes between a protocol and the batcher. Nothing here belongs to one protocol, and nothing waits."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import torch
 
 from headway_runtime.batching.layout import Tensors
 from headway_runtime.batching.policy import Priority
 from headway_runtime.errors import RequestError
-
-NOTHING: Mapping[str, int] = MappingProxyType({})
+from headway_runtime.light import light
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +23,8 @@ class BytesArray:
 Value: TypeAlias = torch.Tensor | BytesArray
 
 
-class Given(NamedTuple):
+@light
+class Given:
     """A request as a client wrote it: named inputs, and the names of the outputs it wants (None: all).
 
     `classes`: outputs of which it wants the best classes instead of the scores, and how many (`steps.labels`).
@@ -36,10 +32,11 @@ class Given(NamedTuple):
 
     inputs: Mapping[str, Value]
     outputs: tuple[str, ...] | None = None
-    classes: Mapping[str, int] = NOTHING
+    classes: Mapping[str, int] = field(default_factory=dict)
 
 
-class Request(NamedTuple):
+@light
+class Request:
     """A checked request: inputs in the program's order, axis sizes by dimension, positions of the wanted outputs.
 
     `padded` are its sizes along the padded dimensions. Requests of one `group` may share a run (`Layout.group_key`);
@@ -55,7 +52,8 @@ class Request(NamedTuple):
     group: Hashable
 
 
-class Output(NamedTuple):
+@light
+class Output:
     """One named output; `datatype` is the protocol's, such as FP32."""
 
     name: str
@@ -63,7 +61,8 @@ class Output(NamedTuple):
     value: Value
 
 
-class Reply(NamedTuple):
+@light
+class Reply:
     """What a request gets: its outputs, the seconds it waited, the rows that ran with it, and what else there is to
     say, as the protocols' `parameters`.
     """
@@ -72,14 +71,15 @@ class Reply(NamedTuple):
     queue_seconds: float = 0.0
     batch_rows: int = 0
     cached: bool = False
-    parameters: Mapping[str, int] = NOTHING
+    parameters: Mapping[str, int] = field(default_factory=dict)
 
 
 Done = Callable[[Reply | RequestError | None], None]
 """Called once, on the event loop. None: the client is gone, nobody wants an answer."""
 
 
-class Call(NamedTuple):
+@light
+class Call:
     """The circumstances of a request. `deadline` is of time.monotonic(): it must have started by then."""
 
     deadline: float

@@ -1,7 +1,7 @@
 """The step `image`: a BYTES input of encoded images becomes pixels. One image a thread, as many as the CPU limit."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -61,7 +61,7 @@ class ImageStep:
         gathering = _Gathering(len(items), call, lambda arrays: then(self._with(given, rest, arrays), call))
         if not items:
             then(self._with(given, rest, []), call)
-        part = call._replace(gone=gathering.gone)
+        part = replace(call, gone=gathering.gone)
         try:
             for row, item in enumerate(items):
                 image = Encoded(item, f"input {name!r}, image {row}")
@@ -71,7 +71,7 @@ class ImageStep:
             raise
 
     def _with(self, given: Given, rest: Mapping[str, Value], arrays: Sequence[Array]) -> Given:
-        return given._replace(inputs={**rest, self.declared.tensor: self.pixels(arrays)})
+        return replace(given, inputs={**rest, self.declared.tensor: self.pixels(arrays)})
 
     def pixels(self, arrays: Sequence[Array]) -> torch.Tensor:
         """[rows, …] in the program's type."""

@@ -5,6 +5,7 @@ as BYTES, its best k classes as texts `score:index:label`, of the values as they
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -37,7 +38,7 @@ class LabelsStep:
         plain = tuple(name for name in wanted if name not in added)
         if declared is not None and len(plain) < len(wanted) and declared.output not in plain:
             plain = (*plain, declared.output)
-        return Given(given.inputs, plain), call._replace(done=self._named(given, wanted, call.done))
+        return Given(given.inputs, plain), replace(call, done=self._named(given, wanted, call.done))
 
     def _named(
         self, given: Given, wanted: Sequence[str], done: Callable[[Reply | RequestError | None], None]
@@ -45,7 +46,7 @@ class LabelsStep:
         def named(result: Reply | RequestError | None) -> None:
             if isinstance(result, Reply):
                 try:
-                    result = result._replace(outputs=self._answer(result.outputs, given.classes, wanted))
+                    result = replace(result, outputs=self._answer(result.outputs, given.classes, wanted))
                 except RequestError as error:
                     result = error
             done(result)

@@ -5,6 +5,7 @@ up to the longest of their request would compute what nobody needs, and is right
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -59,7 +60,7 @@ class Joining:
         def done(result: Reply | RequestError | None) -> None:
             self._done(number, result)
 
-        return self._call._replace(done=done, gone=self._gone)
+        return replace(self._call, done=done, gone=self._gone)
 
     def _gone(self) -> bool:
         return self.over or self._call.gone()
@@ -81,7 +82,8 @@ class Joining:
         outputs = tuple(
             self._output([reply.outputs[at] for reply in replies], order) for at in range(len(replies[0].outputs))
         )
-        return replies[0]._replace(
+        return replace(
+            replies[0],
             outputs=outputs,
             queue_seconds=max(reply.queue_seconds for reply in replies),
             batch_rows=max(reply.batch_rows for reply in replies),
@@ -90,4 +92,4 @@ class Joining:
     def _output(self, parts: Sequence[Output], order: torch.Tensor) -> Output:
         axis = self._axes[parts[0].name]
         tensors = [part.value for part in parts if isinstance(part.value, torch.Tensor)]
-        return parts[0]._replace(value=torch.cat(tensors, dim=axis).index_select(axis, order))
+        return replace(parts[0], value=torch.cat(tensors, dim=axis).index_select(axis, order))

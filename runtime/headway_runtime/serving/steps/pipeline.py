@@ -6,7 +6,7 @@ input that no program gives to another; the outputs of the last program, and the
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headway_api.podconfig import Knobs
@@ -199,7 +199,7 @@ class _Programs:
         later = {name for other in self._chain[self._at :] for name in other.inputs}
         wanted = tuple(name for name in stage.outputs if name in later) if later else self._wanted
         given = Given({name: self._values[name] for name in stage.inputs}, wanted)
-        self._run(stage.model, stage.settings, given, self._call._replace(done=self._done))
+        self._run(stage.model, stage.settings, given, replace(self._call, done=self._done))
 
     def _done(self, result: Reply | RequestError | None) -> None:
         if not isinstance(result, Reply):
@@ -210,4 +210,4 @@ class _Programs:
         if self._at < len(self._chain):
             go_on(self._call, self.next, result)
         else:
-            self._call.done(result._replace(queue_seconds=self._waited, batch_rows=self._rows))
+            self._call.done(replace(result, queue_seconds=self._waited, batch_rows=self._rows))

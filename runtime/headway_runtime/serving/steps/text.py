@@ -7,7 +7,7 @@ call.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -91,7 +91,7 @@ class TextStep:
 
         def encoded(tokens: list[Tokens] | RequestError | None) -> None:
             if isinstance(tokens, list):
-                go_on(call, self._go_on, given._replace(inputs=rest), tokens, call, then)
+                go_on(call, self._go_on, replace(given, inputs=rest), tokens, call, then)
             else:
                 call.done(tokens)
 
@@ -167,7 +167,7 @@ class TextStep:
         call = _saying(call, cut) if cut else call
         pieces = self.pieces(tokens, given.outputs)
         if len(pieces) == 1:
-            then(given._replace(inputs={**given.inputs, **self.tensors(tokens)}), call)
+            then(replace(given, inputs={**given.inputs, **self.tensors(tokens)}), call)
             return
         if given.inputs:
             raise InvalidRequestError(
@@ -175,7 +175,7 @@ class TextStep:
             )
         joining = Joining(pieces, self._axes, call)
         for number, rows in enumerate(pieces):
-            part = given._replace(inputs=self.tensors([tokens[row] for row in rows]))
+            part = replace(given, inputs=self.tensors([tokens[row] for row in rows]))
             if not joining.over:
                 go_on(piece := joining.piece(number), then, part, piece)
 
@@ -185,10 +185,10 @@ def _saying(call: Call, cut: int) -> Call:
 
     def done(result: Reply | RequestError | None) -> None:
         if isinstance(result, Reply):
-            result = result._replace(parameters={**result.parameters, "truncated": cut})
+            result = replace(result, parameters={**result.parameters, "truncated": cut})
         call.done(result)
 
-    return call._replace(done=done)
+    return replace(call, done=done)
 
 
 def _filled(spec: TensorSpec, shape: tuple[int, int], filler: int, rows: Sequence[Sequence[int]]) -> torch.Tensor:
