@@ -53,6 +53,7 @@ class Intake:
         self._outputs = {spec.name: position for position, spec in enumerate(program.outputs)}
         self._all = tuple(range(len(program.outputs)))
         self._dtypes = tuple(BY_PROTOCOL[spec.datatype] for spec in program.inputs)
+        self._expected = tuple(zip(self._inputs, self._dtypes, strict=True))
         self._bound: dict[tuple[Sequence[int], ...], _Bound | str] = {}
         self._splits = layout.batch is not None and _shapes_known(program)
 
@@ -81,8 +82,15 @@ class Intake:
         """A checked request. Raises InvalidRequestError: what is wrong, in which input, and what is allowed."""
         if given.inputs.keys() != self._names:
             raise self._misnamed(given.inputs)
-        inputs = tuple([self._tensor(at, given.inputs[name]) for at, name in enumerate(self._inputs)])
-        bound = self._bind(tuple([tensor.shape for tensor in inputs]))
+        tensors: list[torch.Tensor] = []
+        shapes: list[Sequence[int]] = []
+        for name, dtype in self._expected:
+            value = given.inputs[name]
+            if isinstance(value, BytesArray) or value.dtype is not dtype:
+                raise _mistyped(name, dtype, value)
+            tensors.append(value)
+            shapes.append(value.shape)
+        inputs, bound = tuple(tensors), self._bind(tuple(shapes))
         return Request(
             inputs,
             bound.sizes,
@@ -119,16 +127,6 @@ class Intake:
             torch.empty(shape, dtype=BY_PROTOCOL[spec.datatype])
             for spec, shape in zip(self._program.outputs, shapes, strict=True)
         )
-
-    def _tensor(self, at: int, value: Value) -> torch.Tensor:
-        spec = self._program.inputs[at]
-        if isinstance(value, BytesArray):
-            raise InvalidRequestError(f"input {spec.name!r}: 'datatype' must be {spec.datatype}, not BYTES")
-        if value.dtype != self._dtypes[at]:
-            raise InvalidRequestError(
-                f"input {spec.name!r}: 'datatype' must be {spec.datatype}, not {_PROTOCOL[value.dtype]}"
-            )
-        return value
 
     def _misnamed(self, given: Collection[str]) -> InvalidRequestError:
         unknown = next((name for name in given if name not in self._inputs), None)
@@ -202,6 +200,11 @@ class Intake:
             s if a is None or len(s) <= a or s[a] != rows else (*s[:a], run, *s[a + 1 :])
             for s, a in zip(shapes, axes, strict=True)
         ]
+
+
+def _mistyped(name: str, dtype: torch.dtype, value: Value) -> InvalidRequestError:
+    found = "BYTES" if isinstance(value, BytesArray) else _PROTOCOL[value.dtype]
+    return InvalidRequestError(f"input {name!r}: 'datatype' must be {_PROTOCOL[dtype]}, not {found}")
 
 
 def _shapes_known(program: Program) -> bool:

@@ -60,9 +60,6 @@ class Service(Account):
             call.done(Reply(model.intake.outputs(request, model.intake.no_rows(request))))
             return
         _check_size(request, settings)
-        self._submit(model, settings, request, call)
-
-    def _submit(self, model: Model, settings: Settings, request: Request, call: Call) -> None:
         engine = model.engine
         ticket = Ticket(
             next(self._pod.ids),

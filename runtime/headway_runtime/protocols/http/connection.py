@@ -337,13 +337,13 @@ class Connection(Patient):
     def _turn(self, route: Route, keep_alive: bool) -> Turn:
         assert self._front is not None
         front = self._front
+        if route is Route.INFER or route is Route.UNKNOWN_MODEL:
+            refusal = None if route is Route.INFER else front.unknown(path_of(self.url))
+            head, refusal = self._read_head(refusal)
+            return Inference(self, front, head, refusal, keep_alive)
         if route is Route.GENERATE:
             chunked = self.parser.get_http_version() != "1.0"
             return Answering(self, front, *self._read_head(None), keep_alive, path_of(self.url), chunked=chunked)
-        if route is Route.INFER:
-            return self._inference(front, keep_alive, None)
-        if route is Route.UNKNOWN_MODEL:
-            return self._inference(front, keep_alive, front.unknown(path_of(self.url)))
         method, path = self.parser.get_method(), path_of(self.url)
         to_router = any(name == _CHECK for name, _ in self.headers)
 
@@ -361,9 +361,6 @@ class Connection(Patient):
         return Prompt(
             self, front.answers, answer, keep_alive=keep_alive and not front.pod.closing, bodiless=method == b"HEAD"
         )
-
-    def _inference(self, front: Front, keep_alive: bool, refusal: RequestError | None) -> Inference:
-        return Inference(self, front, *self._read_head(refusal), keep_alive)
 
     def _read_head(self, refusal: RequestError | None) -> tuple[Head, RequestError | None]:
         """The head of a request, and why it is refused, if it is."""

@@ -8,10 +8,7 @@ from functools import partial
 from headway_runtime.errors import RequestError
 from headway_runtime.protocols import oip
 from headway_runtime.protocols.http.bodies import is_large, is_long, read, write
-from headway_runtime.protocols.http.front import Front
-from headway_runtime.protocols.http.heads import Head
 from headway_runtime.protocols.http.posted import Posted, shown
-from headway_runtime.protocols.http.turns import Wire
 from headway_runtime.serving.values import Call, Reply
 
 
@@ -19,10 +16,7 @@ class Inference(Posted):
     """Of the Open Inference Protocol."""
 
     __slots__ = ("_question",)
-
-    def __init__(self, wire: Wire, front: Front, head: Head, refusal: RequestError | None, keep_alive: bool) -> None:
-        super().__init__(wire, front, head, refusal, keep_alive)
-        self._question: oip.Question | None = None
+    _question: oip.Question  # once its body was read
 
     def error_document(self, error: RequestError) -> bytes:
         """As OIP has it."""
@@ -30,9 +24,9 @@ class Inference(Posted):
 
     def call(self) -> None:
         """The body is whole."""
-        body, head, limit = self._body, self._head, self._front.max_body
+        body, head, limit = self._body, self._head, self._most
         try:
-            self._front.service.expect(self._began + self._allowed, head.priority)
+            self._front.service.expect(self._deadline, head.priority)
             if is_large(body, head):
                 self.elsewhere(partial(read, body, head, limit), self._ask)
                 return
@@ -51,13 +45,16 @@ class Inference(Posted):
             self._wire.drop()
         elif isinstance(result, RequestError):
             self.fail(result)
+        elif is_long(result, self._head):
+            work = partial(write, self._question, result, self._front.identity, self._head.accepts)
+            self.elsewhere(work, partial(self._answer, result))
         else:
             self._reply(result)
 
     def _ask(self, question: oip.Question) -> None:
         self._question = question
         self.release()
-        call = Call(self._began + self._allowed, self.gone, self.done, self._head.priority)
+        call = Call(self._deadline, self.gone, self.done, self._head.priority)
         try:
             self._front.check(question)
             self._front.service.call(question.given, call)
@@ -65,14 +62,8 @@ class Inference(Posted):
             self.fail(shown(error))
 
     def _reply(self, reply: Reply) -> None:
-        assert self._question is not None
-        head = self._head
-        if is_long(reply, head):
-            work = partial(write, self._question, reply, self._front.identity, head.accepts)
-            self.elsewhere(work, partial(self._answer, reply))
-            return
         try:
-            written = write(self._question, reply, self._front.identity, head.accepts)
+            written = write(self._question, reply, self._front.identity, self._head.accepts)
         except Exception as error:
             self.fail(shown(error))
         else:

@@ -31,8 +31,8 @@ class Posted(Turn):
     """`refusal` is an error that its head has, or its path. Who answers says how, by `call` and `error_document`."""
 
     __slots__ = (
-        *("_allowed", "_began", "_body", "_called", "_counted", "_front", "_head", "_held"),
-        *("_refusal", "_size", "_started", "_timer", "_wire"),
+        *("_allowed", "_began", "_body", "_called", "_counted", "_deadline", "_front", "_head", "_held"),
+        *("_most", "_refusal", "_size", "_started", "_timer", "_wire"),
     )
 
     def __init__(
@@ -50,6 +50,8 @@ class Posted(Turn):
         self._head = head
         self._refusal = refusal
         self._allowed = 0.0  # seconds it may wait
+        self._deadline = 0.0  # of time.monotonic(), when its turn has come
+        self._most = front.max_body  # bytes of its body
         self._body: bytes | bytearray = b""
         self._size = 0
         self._held = 0  # bytes of it that the front counts
@@ -77,11 +79,13 @@ class Posted(Turn):
             if self._refusal is not None:
                 raise self._refusal
             self._allowed = self._admissible()
+            self._deadline = self._began + self._allowed
         except RequestError as error:
             self.fail(error)
             return
         if self.received:
-            self._call()
+            self._called = True
+            self.call()
             return
         if self._head.expects:
             self._wire.proceed()
@@ -100,10 +104,8 @@ class Posted(Turn):
             self._body = bytearray(self._body) + part
         self._size += len(part)
         try:
-            if self._size > self._front.max_body:
-                raise TooLargeError(
-                    f"more than {self._front.max_body} bytes; that is the most that is read ({LIMIT_FIELD})"
-                )
+            if self._size > self._most:
+                raise TooLargeError(f"more than {self._most} bytes; that is the most that is read ({LIMIT_FIELD})")
             if self._counted:
                 self._hold(len(part))
         except RequestError as error:
@@ -121,15 +123,17 @@ class Posted(Turn):
                 self._refuse(error)
                 return
         if self._started and self._timer is None:
-            left = self._began + self._allowed - time.monotonic()
+            left = self._deadline - time.monotonic()
             self._timer = self._wire.loop.call_later(max(0.0, left), self._expire)
 
     def complete(self) -> None:
         """The body is whole."""
         self.received = True
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         if self._started and not self.response_complete:
-            self._call()
+            self._called = True
+            self.call()
 
     def malformed(self) -> None:
         """The stream is not HTTP, in this request's body."""
@@ -205,19 +209,16 @@ class Posted(Turn):
         assert not self.response_complete
         self.response_complete = True
         self.release()
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         self._front.service.end(self._began, status, refused)
-
-    def _call(self) -> None:
-        self._called = True
-        self.call()
 
     def _admissible(self) -> float:
         """Seconds that it may wait. Raises RequestError for what its head shows."""
         allowed = self._front.service.allowed()
         head = self._head
-        if head.length is not None and head.length > self._front.max_body:
-            raise TooLargeError(f"{head.length} bytes; at most {self._front.max_body} are read ({LIMIT_FIELD})")
+        if head.length is not None and head.length > self._most:
+            raise TooLargeError(f"{head.length} bytes; at most {self._most} are read ({LIMIT_FIELD})")
         return allowed if head.wait is None else min(allowed, head.wait)
 
     def _expire(self) -> None:
@@ -238,9 +239,9 @@ class Posted(Turn):
             self._refusal = error
 
     def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        assert self._timer is not None
+        self._timer.cancel()
+        self._timer = None
 
     def _hold(self, size: int) -> None:
         self._held += size

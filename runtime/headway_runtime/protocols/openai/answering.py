@@ -118,7 +118,7 @@ class Answering(Posted):
 
     def _read(self) -> Question:
         """What is asked; in a thread if the body is large. Raises RequestError."""
-        document = document_of(self._body, self._head, self._front.max_body)
+        document = document_of(self._body, self._head, self._most)
         facts = self._front.generation.facts
         check_model(document.get("model"), self._front.pod.config.model)
         return READERS[self._path](document, facts)
@@ -127,12 +127,12 @@ class Answering(Posted):
         try:
             facts = self._front.generation.facts
             self._question = question
-            work = partial(prompts_of, question, facts, self._began + self._allowed, self.gone)
+            work = partial(prompts_of, question, facts, self._deadline, self.gone)
             if is_at_once(question):
                 self._begin(facts, work())
             else:
                 self.after(self._front.prompts.submit(work), partial(self._begin_or_fail, facts))
-                self._tick_in(max(0.0, self._began + self._allowed - time.monotonic()))
+                self._tick_in(max(0.0, self._deadline - time.monotonic()))
         except Exception as error:
             self._abandon(shown(error), len(self._numbers))
 
@@ -155,7 +155,7 @@ class Answering(Posted):
         for at, prompt in enumerate(prompts):
             stream = Stream(
                 deadline,
-                first_by=self._began + self._allowed,
+                first_by=self._deadline,
                 pieces=partial(self._pieces, at * question.generate.n),
                 ended=partial(self._ended, at),
                 priority=head.priority,
@@ -280,7 +280,7 @@ class Answering(Posted):
         if self.gone():
             self._leave()
             return
-        if self._writer is None and time.monotonic() >= self._began + self._allowed:
+        if self._writer is None and time.monotonic() >= self._deadline:
             self._abandon(DeadlineExceededError("the deadline passed before its prompt was read; no model has seen it"))
             return
         silent = self._wire.loop.time() - self._last
@@ -295,5 +295,5 @@ class Answering(Posted):
         if self._wire.half_closed:
             return LOOK_SECONDS
         if self._writer is None:
-            return max(0.0, self._began + self._allowed - time.monotonic())
+            return max(0.0, self._deadline - time.monotonic())
         return PING_SECONDS - silent if silent < PING_SECONDS else PING_SECONDS
