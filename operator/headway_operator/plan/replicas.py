@@ -36,7 +36,8 @@ def _pods(facts: Facts, wanted: Wanted, name: str, role: Role) -> int:
     if will_not_fit(facts.observed, wanted.records, name):
         return 0
     if record and record.pin is None and not facts.acked_of(name):
-        return max(1, facts.pods_now(name))  # the first finds the digest; those of a lost record stay
+        # the first finds the digest; those of a lost record stay, but not what somebody scaled beyond the spec
+        return max(1, min(facts.pods_now(name), facts.replicas))
     goal = capacity(facts, role)
     if role in (Role.STABLE, Role.INCOMING):
         return goal
