@@ -85,6 +85,11 @@ class World:
         if self.objects:
             del self.objects[sorted(self.objects)[index % len(self.objects)]]
 
+    def scale(self, index: int, replicas: int) -> None:
+        """A Deployment is scaled by hand."""
+        if deployments := sorted(key for key in self.objects if key[0] == "Deployment"):
+            self.objects[deployments[index % len(deployments)]]["spec"]["replicas"] = replicas
+
     # What the operator sees
 
     def observed(self, **changes: Any) -> Observed:

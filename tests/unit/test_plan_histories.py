@@ -57,9 +57,12 @@ LUCK = (
     st.tuples(st.just("wait"), st.sampled_from([1.0, 60.0, 1200.0])),
     st.tuples(st.just("settle"), st.none()),
 )
-HANDS = st.tuples(st.just("vandal"), st.integers(0, 99))
+HANDS = (
+    st.tuples(st.just("vandal"), st.integers(0, 99)),
+    st.tuples(st.just("scale"), st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 7]))),
+)
 History = list[tuple[str, Any]]
-HISTORIES = st.lists(st.one_of(*EDITS, *LUCK, HANDS), max_size=30)
+HISTORIES = st.lists(st.one_of(*EDITS, *LUCK, *HANDS), max_size=30)
 
 A = {"uri": "s3://m/a"}
 OTHER = {"digest": DIGESTS["s3://m/c"]}  # bytes that are not there
@@ -165,6 +168,8 @@ def happen(w: World, kind: str, value: Any) -> None:
             w.remember()
         case "vandal":
             w.vandalize(value)
+        case "scale":
+            w.scale(*value)
         case "delete":  # the first of a kind
             w.objects.pop(min((key for key in w.objects if key[0] == value), default=("", "")), None)
         case "lose-status":
@@ -207,6 +212,7 @@ def comes_to_rest_as_the_spec_asks(history: History) -> None:
         return
     stable, canary = w.role(Role.STABLE), w.role(Role.CANARY)
     assert stable is not None
+    assert w.deployments()[stable] == w.spec.get("replicas", 1)
     if w.status.get("rollout", {}).get("abort"):  # in time it did nothing
         assert w.said("UpToDate")[0] == "False"
         assert "wait" in dict(history)

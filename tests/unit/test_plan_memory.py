@@ -88,6 +88,15 @@ def test_the_pods_of_a_stable_revision_without_a_record_go_on_until_another_take
     assert stable not in w.deployments()
 
 
+@pytest.mark.parametrize("by_hand", [0, 7])
+def test_a_version_whose_digest_is_unknown_is_one_pod_whatever_hands_make_of_it(by_hand: int) -> None:
+    w = world()
+    w.pass_()
+    w.scale(0, by_hand)
+    w.pass_()
+    assert list(w.deployments().values()) == [1]
+
+
 def lose(w: World, revision: str | None, *kinds: str) -> None:
     """Objects of a revision are deleted by hand."""
     for kind in kinds:
