@@ -24,7 +24,7 @@ from typing import Any
 from headway_api.podconfig import Phase, Termination
 from headway_api.units import parse_duration
 
-from headway_runtime import knobs, memory, ports
+from headway_runtime import door, knobs, memory
 from headway_runtime.admin import Admin
 from headway_runtime.errors import FatalError
 from headway_runtime.loading import load
@@ -211,14 +211,9 @@ class Life:
         """Let nobody connect any more, and tell those who just have that this pod ends: a connection that is closed
         before its first request is read looks to its client like a lost answer.
         """
-        listener = self._options.inference
-        listener.listen(0)  # the system lets one in at a time; others try again in a second, and find nobody
-        latest = time.monotonic() + FAREWELL
-        while ports.somebody_waits(listener) and time.monotonic() < latest:  # noqa: ASYNC110 - the system tells nobody
-            await asyncio.sleep(0)  # the loop accepts them
-        for server in self._inference.servers:
-            server.close()
-        listener.close()
+        await door.shut(self._options.inference, self._inference.stop_listening)
+        if self._options.grpc is not None:
+            await door.shut(self._options.grpc, self._grpc.stop_listening)
         await asyncio.sleep(FAREWELL)
 
 

@@ -1,6 +1,5 @@
 """The ports, bound before the process confines itself: afterwards it can make no socket."""
 
-import select
 import socket
 from typing import NamedTuple
 
@@ -38,10 +37,3 @@ def inherited(descriptor: int) -> socket.socket:
     listener = socket.socket(fileno=descriptor)
     listener.setblocking(False)
     return listener
-
-
-def somebody_waits(listener: socket.socket) -> bool:
-    """Whether the system has made a connection that nobody has accepted yet: it is reset when the listener closes."""
-    poll = select.poll()
-    poll.register(listener, select.POLLIN)
-    return bool(poll.poll(0))

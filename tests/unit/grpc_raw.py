@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import h2.events
@@ -81,6 +81,18 @@ class RawClient:
             if isinstance(event, h2.events.DataReceived):
                 self.http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         self.flush()
+
+    def frames(self) -> Iterator[Frame]:
+        """What comes until the connection ends in order. (h2 hears nothing after a GOAWAY.)"""
+        raw = bytearray()
+        self.socket.settimeout(60)
+        while data := self.socket.recv(65536):
+            raw += data
+            while len(raw) >= 9 and len(raw) >= 9 + int.from_bytes(raw[:3], "big"):
+                frame, length = Frame.parse_frame_header(memoryview(bytes(raw[:9])))
+                frame.parse_body(memoryview(bytes(raw[9 : 9 + length])))
+                del raw[: 9 + length]
+                yield frame
 
     def read_until(self, done: Any, seconds: float = 60.0) -> None:
         """Read until `done()`; fails after that time."""

@@ -135,7 +135,7 @@ def test_connections_are_ended_by_two_goaways_of_which_the_second_names_the_last
         began = time.monotonic()
         encoder.process.send_signal(signal.SIGTERM)
         frames: list[Frame] = []
-        for frame in _frames(client):
+        for frame in client.frames():
             frames.append(frame)
             if isinstance(frame, PingFrame) and answers:
                 client.send([PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"])])
@@ -163,19 +163,6 @@ def test_a_pod_that_still_loads_says_what_it_does_and_that_no_model_has_seen_the
         encoder.wait_for_phase()
         infer(request(), timeout=60)
         assert health(channel) == 1
-
-
-def _frames(client: RawClient) -> Iterator[Frame]:
-    """What comes until the connection ends. (h2 hears nothing after a GOAWAY.)"""
-    raw = bytearray()
-    client.socket.settimeout(60)
-    while data := client.socket.recv(65536):
-        raw += data
-        while len(raw) >= 9 and len(raw) >= 9 + int.from_bytes(raw[:3], "big"):
-            frame, length = Frame.parse_frame_header(memoryview(bytes(raw[:9])))
-            frame.parse_body(memoryview(bytes(raw[9 : 9 + length])))
-            del raw[: 9 + length]
-            yield frame
 
 
 def _identifier(answer: bytes) -> str:

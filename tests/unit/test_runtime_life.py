@@ -1,6 +1,8 @@
 """The life of a pod inside the test's own process: what no request and no file can bring about from outside."""
 
 import asyncio
+import contextlib
+import json
 import os
 import signal
 import threading
@@ -14,9 +16,11 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import hpack
 import httpx
 import pytest
 import torch
+import uvloop
 from headway_api.podconfig import ColdConfig, Phase, Termination
 from headway_runtime import knobs, life
 from headway_runtime.batching.engine import Engine
@@ -32,8 +36,10 @@ from headway_runtime.protocols.grpc.proto import inference_pb2 as pb
 from headway_runtime.serving.intake import Intake
 from headway_runtime.serving.steps.opening import open_pipeline
 from headway_runtime.serving.steps.stage import Stage
+from hyperframe.frame import HeadersFrame
 
 from tests.unit import steps_models
+from tests.unit.grpc_raw import RawClient
 from tests.unit.pod_process import question, until
 from tests.unit.small_models import Encoder, export, prepare
 
@@ -273,6 +279,58 @@ async def test_what_is_computed_when_the_engine_stops_is_answered_over_grpc_too(
             hanging.leave.set()
             assert pb.ModelInferResponse.FromString(await answer).outputs
     await ended(alive)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_whoever_connects_as_the_pod_closes_its_ports_is_told_so(
+    pod: Pod, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    """Each time they come while the loop, which is uvloop's as a pod's, stands still: just before the pod stops
+    listening, and just before it disconnects everybody, when nobody may listen any more.
+    """
+    came: list[RawClient] = []
+    body = json.dumps(question([[1, 2]])).encode()
+    ask = b"POST /v2/models/encoder/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+
+    def come(alive: Running) -> None:
+        for _ in range(5):
+            if protocol == "http":
+                came.append(RawClient(int(alive.url.rpartition(":")[2]), greet=False))
+                came[-1].send(ask)
+            else:
+                came.append(RawClient(alive.grpc_port))
+                came[-1].call(infer_request())
+
+    async def story() -> None:
+        async with running(pod, program, tmp_path, monkeypatch) as alive:
+            stop_listening, close = life.Life._stop_listening, life.GrpcServer.close
+
+            async def first(self: life.Life) -> None:
+                come(alive)
+                await stop_listening(self)
+
+            async def then(self: life.GrpcServer) -> None:
+                with contextlib.suppress(ConnectionRefusedError):
+                    come(alive)
+                await close(self)
+
+            monkeypatch.setattr(life, "FAREWELL", 0.5)
+            monkeypatch.setattr(life.Life, "_stop_listening", first)
+            monkeypatch.setattr(life.GrpcServer, "close", then)
+            terminate()
+            await alive.end
+        await ended(alive)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())
+    assert len(came) == 5
+    for client in came:
+        with client:
+            if protocol == "http":
+                assert client.socket.recv(65536).startswith(b"HTTP/1.1 503 ")
+            else:
+                heard = [frame for frame in client.frames() if isinstance(frame, HeadersFrame)]
+                assert dict(hpack.Decoder().decode(heard[0].data))["grpc-status"] == "14", "UNAVAILABLE"
 
 
 @pytest.fixture(scope="module")

@@ -49,11 +49,14 @@ class GrpcServer:
         for connection in list(self._connections):
             connection.drain()
 
+    def stop_listening(self) -> None:
+        """Close the listener; connections stay."""
+        if self._listener is not None:
+            self._listener.close()
+
     async def close(self) -> None:
         """End: accept nothing more, send what is answered, disconnect."""
-        if self._listener is None:
-            return
-        self._listener.close()
+        self.stop_listening()
         if self._looks is not None:
             self._looks.cancel()
             await asyncio.gather(self._looks, return_exceptions=True)

@@ -19,6 +19,11 @@ class Server(uvicorn.Server):
         """No signals."""
         yield
 
+    def stop_listening(self) -> None:
+        """Close the listeners; connections stay."""
+        for server in self.servers:
+            server.close()
+
     def cut(self) -> None:
         """The pod ends now: what is being answered is answered with an error."""
         for connection in list(self.server_state.connections):
