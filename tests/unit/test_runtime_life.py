@@ -122,10 +122,16 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    pod: Pod, program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch, *, steps: Path | None = None
+    pod: Pod,
+    program: Program,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    steps: Path | None = None,
+    reason: str | None = None,
 ) -> AsyncIterator[Running]:
     """A ready pod with a short linger. It is told to end on the way out, if it has not ended by then. `steps`: where
-    the program was prepared, whose steps are taken.
+    the program was prepared, whose steps are taken. `reason`: for which it ends.
     """
 
     def load(pod: Pod, _: Path, to: Any, hand: Any) -> Model:
@@ -151,7 +157,8 @@ async def running(
             if not end.done():
                 terminate()
                 terminate()
-            assert await end is None
+            failure = await end
+            assert (failure and failure.reason) == reason
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(number)
@@ -159,6 +166,15 @@ async def running(
 
 def terminate() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def test_a_part_of_the_server_that_ends_by_itself_ends_the_pod_with_a_reason(
+    pod: Pod, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its listener is closed by then."""
+    async with running(pod, program, tmp_path, monkeypatch, reason="InternalError") as alive:
+        alive.life._inference.should_exit = True
+        await alive.end
 
 
 async def test_a_pod_that_nobody_asks_ends_after_its_linger(
