@@ -3,12 +3,15 @@ serves.
 """
 
 import contextlib
+import fcntl
 import socket
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from headway_runtime.local_process import LocalError
+
+_FIRST_UNNAMED = 3  # descriptors 0, 1 and 2 are the standard ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,14 @@ def _socket(host: str) -> socket.socket:
             anywhere.bind((host, 0))
     except OSError as error:
         raise LocalError(f"--host {host}: {error.strerror}") from None
-    found = socket.socket(family)
+    found = _above_the_standard_ones(socket.socket(family))
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have just ended hold no port
     return found
+
+
+def _above_the_standard_ones(found: socket.socket) -> socket.socket:
+    """The same under a number that no process takes for its input, its output or its errors: a shell may have started
+    this one without them, and then a socket gets theirs.
+    """
+    with found:
+        return socket.socket(fileno=fcntl.fcntl(found.fileno(), fcntl.F_DUPFD_CLOEXEC, _FIRST_UNNAMED))

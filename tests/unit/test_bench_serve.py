@@ -155,6 +155,15 @@ def test_ports_are_held_from_the_first_look_and_given_away_to_the_process_that_s
         pass
 
 
+def test_who_is_started_without_an_input_gives_its_number_to_no_socket() -> None:
+    """A process that is started then gets an input under that number, and not the socket."""
+    program = (
+        "import os; os.close(0); os.close(1); from headway_runtime.local import Ports; "
+        "ports = Ports.of('127.0.0.1'); raise SystemExit(min(each.fileno() for each in ports.listeners))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode > 2
+
+
 def test_of_two_that_start_at_once_with_the_same_ports_one_serves(artifact: Path) -> None:
     ports = [f"--{name}={free_port()}" for name in ("port", "admin-port", "grpc-port")]
     with serving(artifact, *ports) as one, serving(artifact, *ports) as other:
