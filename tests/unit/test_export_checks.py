@@ -236,6 +236,8 @@ def test_facts_that_the_record_cannot_hold_are_told_by_their_name(
         (lambda self, x: (x[:, :2], x), 8, ""),
         (lambda self, x: x.mean(1), 2, ""),
         (lambda self, x: x.mean(1), 3, "output_0 has 1;"),
+        (lambda self, x: x.reshape(-1, 4, 2), 4, ""),  # along another axis, as those of a map of pixels are
+        (lambda self, x: x.reshape(-1, 4, 2), 3, ""),  # beside the edges of a box, as a detector's are
         (lambda self, x: (x, x.argmax(1)), 5, ""),  # classes themselves: how many, nobody knows
     ],
 )

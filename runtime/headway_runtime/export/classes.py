@@ -43,10 +43,12 @@ def _document(pod: Opened, name: str) -> dict[str, Any]:
 
 def _classes(output: Mapping[str, Any]) -> int | None:
     """Of scores, along the last axis, 1 where there is none but the rows'; None: it may have any number, as whole
-    numbers, which may be classes themselves, do.
+    numbers, which may be classes themselves, do, and what has several axes of fixed size: of a picture's map, or of
+    boxes with their scores, nobody says which one is that of the classes, and what else lies along it.
     """
     shape = output["shape"]
-    if output["dtype"] not in SCORES:
+    several = sum(isinstance(size, int) for size in shape[1:]) > 1
+    if output["dtype"] not in SCORES or several:
         return None
     if not shape or isinstance(shape[-1], int):
         return shape[-1] if shape else 1
