@@ -45,6 +45,14 @@ def test_before_it_is_ready_inference_is_not_admitted_and_says_what_the_pod_does
         assert "OutOfMemory: too big" in server.client.get(f"{server.url}/v2/health/ready").text
 
 
+def test_what_comes_behind_another_request_before_there_are_knobs_is_not_admitted_whatever_its_size() -> None:
+    with http_server(None) as server, server.ask(b"GET /v2 HTTP/1.1\r\nhost: pod\r\n\r\n" + post()) as stream:
+        assert stream.answer().status == 200
+        answer = stream.answer()
+        assert (answer.status, answer.headers["x-headway-not-admitted"]) == (503, "1")
+        assert answer.json()["error"] == "this pod is loading"
+
+
 def test_while_draining_every_answer_closes_its_connection_and_health_says_503(server: HttpServer) -> None:
     server.pod.phase, server.pod.closing = Phase.DRAINING, True
     for path in ("/v2/health/ready", "/v2", "/nowhere"):

@@ -4,7 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 
-from headway_runtime.errors import BodiesFullError, InvalidRequestError, RequestError, UnknownModelError
+from headway_runtime.errors import (
+    BodiesFullError,
+    InvalidRequestError,
+    NotServingError,
+    RequestError,
+    UnknownModelError,
+)
 from headway_runtime.pod import Pod
 from headway_runtime.protocols import oip, tensors
 from headway_runtime.protocols.http.answers import Answers
@@ -42,6 +48,10 @@ class Front:
         """Bytes of a request, as it comes and when it is decompressed; 0 before there are knobs."""
         settings = self.pod.settings
         return 0 if settings is None else settings.request_bytes
+
+    def too_early(self) -> RequestError | None:
+        """Why a request is refused that comes before there are knobs, however large it is."""
+        return None if self.pod.settings is not None else NotServingError(self.pod.describe())
 
     def hold(self, size: int) -> None:
         """So many more bytes of bodies are held, or fewer. Raises BodiesFullError when they are too many."""

@@ -48,10 +48,10 @@ class Posted(Turn):
         self._wire = wire
         self._front = front
         self._head = head
-        self._refusal = refusal
         self._allowed = 0.0  # seconds it may wait
         self._deadline = 0.0  # of time.monotonic(), when its turn has come
         self._most = front.max_body  # bytes of its body
+        self._refusal = refusal if refusal is not None or self._most else front.too_early()
         self._body: bytes | bytearray = b""
         self._size = 0
         self._held = 0  # bytes of it that the front counts
