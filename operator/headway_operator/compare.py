@@ -76,12 +76,17 @@ class Settled:
         return None if known else where
 
     def answered(self, desired: Object, answer: Object) -> None:
-        """The API server's own answer to `desired`; what was seen of the object since may be another hand's edit."""
-        if difference(desired, answer) is not None:
-            self.came_back(answer["metadata"]["uid"], desired, owned_state(answer))
+        """The API server's own answer to `desired`; what was seen of the object since may be another hand's edit. One
+        that is as desired takes back what came before, for by then that would be an edit, too.
+        """
+        uid = answer["metadata"]["uid"]
+        if difference(desired, answer) is None:
+            self.forget(uid)
+        else:
+            self.came_back(uid, desired, owned_state(answer))
 
     def forget(self, uid: str) -> None:
-        """It is gone."""
+        """It is gone, or it came back as it was asked for."""
         self._known.pop(uid, None)
 
 

@@ -72,6 +72,16 @@ def test_what_came_back_otherwise_is_settled_until_either_side_changes() -> None
     assert not settled.is_known("u", {"cpu": "1000m"}, {"cpu": "1"})
 
 
+def test_what_came_back_otherwise_once_is_an_edit_when_the_server_answers_as_asked() -> None:
+    """As when a policy that changed it is gone."""
+    settled, desired = Settled(), {"metadata": {"name": "a"}, "spec": {"x": 1}}
+    changed = {"metadata": {"name": "a", "uid": "u"}, "spec": {"x": 2}}
+    settled.answered(desired, changed)
+    assert settled.difference(desired, changed) is None
+    settled.answered(desired, {**changed, "spec": {"x": 1}})
+    assert settled.difference(desired, changed) == "spec.x"
+
+
 def test_an_edit_shows_in_the_owned_state_and_a_new_status_does_not() -> None:
     live = {
         "metadata": {"name": "a", "resourceVersion": "1", "generation": 1},
