@@ -133,7 +133,8 @@ def test_a_name_is_no_part_of_the_page() -> None:
 
 
 def test_the_pages_are_there_also_before_a_model_is(server: HttpServer) -> None:
-    assert server.client.get(f"{server.url}/docs").status_code == 200
+    for path in ("/docs", "/openapi.json"):
+        assert {server.client.request(method, server.url + path).status_code for method in ("GET", "HEAD")} == {200}
     with http_server(None) as loading:
         assert "not loaded yet" in loading.client.get(f"{loading.url}/docs").text
         paths = loading.client.get(f"{loading.url}/openapi.json").json()["paths"]

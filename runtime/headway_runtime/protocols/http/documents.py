@@ -58,7 +58,7 @@ def documents(front: Front) -> FastAPI:
     async def version_metadata(model: str, version: str) -> JSONResponse:
         return JSONResponse(_metadata(pod, model, version), headers=headers)
 
-    @app.get("/docs", include_in_schema=False)
+    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     async def docs() -> HTMLResponse:
         return HTMLResponse(page(app.openapi()), headers=headers | HEADERS)
 
