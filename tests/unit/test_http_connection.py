@@ -244,6 +244,22 @@ def test_an_early_refusal_reaches_a_client_that_is_still_sending(server: HttpSer
         assert stream.ended()
 
 
+@pytest.mark.parametrize(
+    "behind", [post() * 2, b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n" + post(), post() + b"no HTTP\r\n\r\n"]
+)
+def test_behind_an_answer_that_ends_the_connection_nothing_is_done(
+    server: HttpServer, behind: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.knobs(requestBytes="1Ki")
+    before = len(server.runs)
+    with server.ask(post() + post(b" " * 2000) + behind) as stream:
+        assert [stream.answer().status, stream.answer().status] == [200, 413]
+        assert stream.ended()
+        server.quiet()
+    assert len(server.runs) == before + 1
+    assert not [record.message for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_a_client_that_does_not_read_holds_one_answer_and_no_more(server: HttpServer) -> None:
     one = b"GET /v2/health/live HTTP/1.1\r\n\r\n"
     with server.connect() as sock:

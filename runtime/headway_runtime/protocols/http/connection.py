@@ -200,7 +200,10 @@ class Connection(Patient):
         else:
             self.transport.writelines(parts)
         if not turn.keep_alive:
-            self._close(received=turn.received and not self.pipeline)
+            received = turn.received and not self.pipeline
+            self._lost()  # nothing is answered after it
+            self._malformed = None
+            self._close(received=received)
         self.on_response_complete()
 
     def add(self, part: bytes) -> int:
