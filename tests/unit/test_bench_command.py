@@ -12,6 +12,7 @@ import pytest
 import yaml
 from headway_api.types import Batching
 from headway_runtime.bench import plot as plotting
+from headway_runtime.bench import target
 from headway_runtime.cli import app
 from typer.testing import CliRunner
 
@@ -33,6 +34,12 @@ def server(artifact: Path) -> Iterator[PodProcess]:
     with pod(artifact.parent, prepare(artifact, artifact.parent / "model"), batching=buckets) as started:
         started.wait_for_phase()
         yield started
+
+
+@pytest.fixture(autouse=True)
+def usual_admin_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody serves there, whoever else uses this machine."""
+    monkeypatch.setattr(target, "ADMIN_PORT", free_port())
 
 
 def bench(*arguments: str) -> str:
@@ -173,6 +180,17 @@ def test_a_url_that_answers_without_an_admin_port_needs_the_models_name(server: 
     result = CliRunner().invoke(app, ["bench", "--url", server.url])
     assert result.exit_code == 1
     assert "which model?" in result.output
+
+
+def test_another_pod_at_the_usual_admin_port_is_not_taken_for_the_models(
+    server: PodProcess, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pod(tmp_path, prepare(artifact, tmp_path / "model"), model="other") as other:
+        other.wait_for_phase()
+        monkeypatch.setattr(target, "ADMIN_PORT", other.admin_port)
+        result = CliRunner().invoke(app, ["bench", "--url", server.url])
+    assert result.exit_code == 1
+    assert "is the admin port of model 'other'" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize(

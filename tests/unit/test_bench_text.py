@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from headway_api.types import Precision
-from headway_runtime.bench import text_session
+from headway_runtime.bench import target, text_session
 from headway_runtime.bench.connection import Address
 from headway_runtime.bench.errors import BenchError
 from headway_runtime.bench.model import ModelInfo
@@ -83,9 +83,12 @@ def test_a_url_alone_is_measured_by_clients_in_json_for_programs(server: PodProc
     assert made == sum(each["tokens"] for each in found["measurements"]) + longest
 
 
-def test_without_an_admin_port_the_only_model_that_is_listed_is_measured(server: PodProcess) -> None:
-    nobody = f"http://127.0.0.1:{free_port()}"
-    refused = CliRunner().invoke(app, ["bench", server.url, "--admin-url", nobody])
+def test_without_an_admin_port_the_only_model_that_is_listed_is_measured(
+    server: PodProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = free_port()
+    monkeypatch.setattr(target, "ADMIN_PORT", nobody)
+    refused = CliRunner().invoke(app, ["bench", server.url, "--admin-url", f"http://127.0.0.1:{nobody}"])
     assert refused.exit_code == 1
     said = bench("--url", server.url, *QUICK, "--connections", "2")
     assert said.startswith(f"{MODEL} at {server.url}, which generates text; prompt.words 2..10~4, answer 8..16\n")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headway_api.names import ADMIN_PORT
 from headway_api.podconfig import Knobs, Phase, Report, knobs_hash
 from headway_api.types import Oversize, Precision
 
@@ -89,11 +90,11 @@ def at_url(url: str, *, admin_url: str | None, model: str | None) -> Target:
             f"{url} is a pod's admin port: give the URL of inference (port 8080, unless --port says otherwise), and "
             f"this one with --admin-url {base}"
         )
-    asked = admin_url or f"http://{address.host}:8081"
+    asked = admin_url or f"http://{address.host}:{ADMIN_PORT}"
     warnings = []
     try:
         report = _report(asked)
-        if model is not None and report.model != model:
+        if model not in (None, report.model) or not _serves(base, report.model):
             raise BenchError(f"{asked} is the admin port of model {report.model!r}")
     except BenchError as error:
         if admin_url is not None:
@@ -173,6 +174,14 @@ def _until_ready(pod: local.Child, admin_url: str, say: Callable[[str], None]) -
         time.sleep(0.1)
     pod.wait()  # raises its refusal
     raise local.Interrupted
+
+
+def _serves(base: str, name: str) -> bool:
+    """Whether a pod of this model is there: at the usual admin port may be another's."""
+    try:
+        return bool(fetch_json(f"{base}/v2/models/{name}")["name"] == name)
+    except (BenchError, KeyError, TypeError):
+        return False
 
 
 def _listed(base: str) -> list[str]:

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from headway_api.names import CONFIG_KEY, KNOBS_KEY
+from headway_api.names import ADMIN_PORT, CONFIG_KEY, KNOBS_KEY
 from headway_api.podconfig import ColdConfig, Knobs, Phase, Report
 from headway_api.types import Precision
 from rich.console import Console
@@ -132,7 +132,7 @@ class Progress:
             self._console.print(f"  {in_force(*self._knobs, self._knobs[0])}", markup=False)
         if example is not None:
             self._console.print(f"\n{example}\n", markup=False)
-        admin = "" if ports.admin == 8081 else f" --admin-url {ports.admin_url}"
+        admin = "" if ports.admin == ADMIN_PORT else f" --admin-url {ports.admin_url}"
         self._console.print(f"  measure  headway bench {url}{admin}", markup=False)
         self._console.print("Ctrl-C ends it.")
 
