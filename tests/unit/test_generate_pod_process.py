@@ -120,6 +120,7 @@ def test_over_grpc_the_model_is_described_and_tensors_are_refused_likewise(runni
 def test_the_api_document_describes_no_route_that_is_not_served(running: PodProcess) -> None:
     paths = running.client.get(f"{running.url}/openapi.json").json()["paths"]
     assert f"/v2/models/{MODEL}/infer" not in paths
+    assert "/v1/embeddings" not in paths
     assert f"/v2/models/{MODEL}/ready" in paths
 
 

@@ -118,6 +118,21 @@ def test_the_page_says_what_the_document_says_and_needs_nothing_else(server: Htt
     assert server.client.get(f"{server.url}/redoc").status_code == 404
 
 
+def test_what_this_model_does_not_do_is_not_described(server: HttpServer) -> None:
+    text = server.client.get(f"{server.url}/openapi.json").text
+    assert "/v1/embeddings" not in text
+    assert "422" not in text
+    assert "$ref" not in text
+    assert server.client.get(f"{server.url}/v2/models/other/config").status_code == 404
+    assert "404" in json.loads(text)["paths"]["/v2/models/{model}/config"]["get"]["responses"]
+
+
+def test_who_looks_in_the_wrong_place_is_told_of_the_page(server: HttpServer) -> None:
+    answer = server.client.get(server.url)
+    assert answer.status_code == 404
+    assert answer.json() == {"error": "GET /: Not Found; /docs says what is"}
+
+
 def test_a_name_is_no_part_of_the_page() -> None:
     name = "<script>alert(1)</script>"
     operation: dict[str, Any] = {

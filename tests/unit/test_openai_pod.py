@@ -416,8 +416,9 @@ async def test_a_call_that_is_given_up_frees_its_sequence(server: PodProcess) ->
 def test_the_routes_are_described_with_the_models_own_limits(server: PodProcess) -> None:
     paths = server.client.get(f"{server.url}/openapi.json").json()["paths"]
     for path in ("/v1/completions", "/v1/chat/completions"):
-        schema = paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]
-        assert schema["properties"]["min_tokens"]["maximum"] == 500
+        content = paths[path]["post"]["requestBody"]["content"]["application/json"]
+        assert content["schema"]["properties"]["min_tokens"]["maximum"] == 500
+        assert server.client.post(server.url + path, json=content["example"]).status_code == 200
     assert "/v1/models" in paths
     assert not any(path.endswith("/infer") for path in paths)
     assert server.client.get(f"{server.url}/docs").status_code == 200

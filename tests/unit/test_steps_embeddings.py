@@ -114,8 +114,9 @@ def test_a_body_that_is_no_json_is_told(serving: PodProcess) -> None:
 
 def test_it_is_documented(serving: PodProcess) -> None:
     paths = serving.client.get(f"{serving.url}/openapi.json").json()["paths"]
-    schema = paths["/v1/embeddings"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["required"] == ["model", "input"]
+    content = paths["/v1/embeddings"]["post"]["requestBody"]["content"]["application/json"]
+    assert content["schema"]["required"] == ["model", "input"]
+    assert serving.client.post(f"{serving.url}/v1/embeddings", json=content["example"]).status_code == 200
 
 
 def test_a_model_without_texts_says_so(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from headway_runtime.protocols.openai.errors import OPENAI, not_served, said
 from headway_runtime.protocols.openai.schemas import text_paths
 
 ADMIN_PATHS = ("/metrics", "/report", "/healthz")
+ADMIN = " here; it is on the admin port"
 
 
 def documents(front: Front) -> FastAPI:
@@ -41,7 +42,7 @@ def documents(front: Front) -> FastAPI:
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         path = request.url.path
-        where = " here; it is on the admin port" if error.status_code == 404 and path in ADMIN_PATHS else ""
+        where = "" if error.status_code != 404 else ADMIN if path in ADMIN_PATHS else "; /docs says what is"
         message = f"{request.method} {path[:200]}: {error.detail}{where}"
         content = not_served(message) if path.startswith(OPENAI) else {"error": message}
         return JSONResponse(content, error.status_code, headers)
@@ -67,12 +68,24 @@ def documents(front: Front) -> FastAPI:
         paths = hot_paths(pod)
         if isinstance(pod.model, Generator):
             paths = {path: found for path, found in paths.items() if not path.endswith("/infer")}
-            paths |= text_paths(pod.model.facts)
+            paths |= text_paths(pod.model.facts, pod.config.model)
+        if not embeddings.answered(pod.model):
+            del schema["paths"][embeddings.PATH]
+        _refuse_as_we_do(schema)
         schema["paths"].update(paths)
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
     return app
+
+
+def _refuse_as_we_do(schema: dict[str, Any]) -> None:
+    """FastAPI documents 422 for every path with a name in it; another name than this pod's is 404 here."""
+    for methods in schema["paths"].values():
+        for operation in methods.values():
+            if operation["responses"].pop("422", None) is not None:
+                operation["responses"]["404"] = {"description": "Another model or version than this pod's."}
+    schema.pop("components", None)  # which describe a 422
 
 
 def _metadata(pod: Pod, model: str, version: str | None) -> dict[str, Any]:

@@ -22,13 +22,14 @@ from starlette.requests import ClientDisconnect
 from headway_runtime.errors import InvalidRequestError, RequestError, SlowBodyError, TooLargeError
 from headway_runtime.knobs import BODY_FIELD
 from headway_runtime.logs import log
-from headway_runtime.pod import Pod
+from headway_runtime.pod import Model, Pod
 from headway_runtime.protocols.http.answers import headers_of
 from headway_runtime.protocols.http.bodies import is_large
 from headway_runtime.protocols.http.front import Front
 from headway_runtime.protocols.http.heads import Head, read_head
 from headway_runtime.protocols.openai.documents import document_of
 from headway_runtime.protocols.openai.errors import ParameterError, check_model, error_body
+from headway_runtime.served import Served
 from headway_runtime.serving.service import Service
 from headway_runtime.serving.steps.pipeline import Pipeline
 from headway_runtime.serving.steps.text import TextStep
@@ -42,31 +43,22 @@ PATH = "/v1/embeddings"
 _EMBEDDING = "embedding"
 _FLOATS = ("FP16", "BF16", "FP32", "FP64")
 _SCHEMA: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["model", "input"],
-                    "properties": {
-                        "model": {"type": "string"},
-                        "input": {
-                            "description": "A text, texts, tokens of a text, or of several.",
-                            "anyOf": [
-                                {"type": "string"},
-                                {"type": "array", "items": {"type": "string"}},
-                                {"type": "array", "items": {"type": "integer"}},
-                                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
-                            ],
-                        },
-                        "encoding_format": {"type": "string", "enum": ["float", "base64"], "default": "float"},
-                        "dimensions": {"type": "integer", "description": "The model's own, if given at all."},
-                    },
-                }
-            }
+    "type": "object",
+    "required": ["model", "input"],
+    "properties": {
+        "model": {"type": "string"},
+        "input": {
+            "description": "A text, texts, tokens of a text, or of several.",
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "array", "items": {"type": "integer"}},
+                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            ],
         },
-    }
+        "encoding_format": {"type": "string", "enum": ["float", "base64"], "default": "float"},
+        "dimensions": {"type": "integer", "description": "The model's own, if given at all."},
+    },
 }
 
 
@@ -105,11 +97,21 @@ class Asked:
     base64: bool
 
 
+def answered(model: Served | None) -> bool:
+    """Whether this model embeds; not as long as nobody knows."""
+    try:
+        return isinstance(model, Model) and bool(Encoder.of(model.pipeline))
+    except InvalidRequestError:
+        return False
+
+
 def router(front: Front) -> APIRouter:
     """The route."""
     routes, pod, service = APIRouter(), front.pod, front.service
 
-    @routes.post(PATH, summary="Embeddings, as OpenAI's clients ask for them", openapi_extra=_SCHEMA)
+    @routes.post(
+        PATH, summary="Embeddings, as OpenAI's clients ask for them", openapi_extra=_described(pod.config.model)
+    )
     async def embeddings(request: Request) -> Response:
         began = service.begin()
         headers = {REVISION_HEADER: pod.config.revision}
@@ -138,6 +140,12 @@ def router(front: Front) -> APIRouter:
         return Response(content, status, headers, "application/json")
 
     return routes
+
+
+def _described(model: str) -> dict[str, Any]:
+    """The body, for OpenAPI."""
+    content = {"schema": _SCHEMA, "example": {"model": model, "input": ["a text"]}}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
 async def _read(request: Request, front: Front, head: Head) -> dict[str, Any]:

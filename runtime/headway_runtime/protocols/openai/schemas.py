@@ -35,8 +35,8 @@ _REFUSALS = {
 }
 
 
-def text_paths(facts: Facts) -> dict[str, Any]:
-    """The paths of an OpenAPI document, by path."""
+def text_paths(facts: Facts, model: str) -> dict[str, Any]:
+    """The paths of an OpenAPI document, by path. An example stands with those that this model answers."""
     shared = _shared(facts)
     completion = {
         "model": {"type": "string"},
@@ -71,9 +71,15 @@ def text_paths(facts: Facts) -> dict[str, Any]:
         "chat_template_kwargs": {"type": "object", "description": "Variables of the model's chat template."},
         **shared,
     }
+    asked = {"model": model, "prompt": "Once upon a time"}
+    said = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
     return {
-        completions.PATH: {"post": _route("Completions", ["model", "prompt"], completion)},
-        chat.PATH: {"post": _route("Chat completions", ["model", "messages"], talk)},
+        completions.PATH: {"post": _route("Completions", ["model", "prompt"], completion, asked)},
+        chat.PATH: {
+            "post": _route(
+                "Chat completions", ["model", "messages"], talk, said if facts.decoder.chat_template else None
+            )
+        },
     }
 
 
@@ -104,8 +110,11 @@ def _shared(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _route(summary: str, required: list[str], properties: dict[str, Any]) -> dict[str, Any]:
+def _route(
+    summary: str, required: list[str], properties: dict[str, Any], example: dict[str, Any] | None
+) -> dict[str, Any]:
     schema = {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
+    content = {"schema": schema} if example is None else {"schema": schema, "example": example}
     answer = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}}
     named = {REVISION_HEADER: {"description": "The revision that answers.", "schema": {"type": "string"}}}
     return {
@@ -115,7 +124,7 @@ def _route(summary: str, required: list[str], properties: dict[str, Any]) -> dic
             _header(TIMEOUT_HEADER, "A duration such as 30s, of the whole request."),
             _header(PRIORITY_HEADER, "low, normal or high."),
         ],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+        "requestBody": {"required": True, "content": {"application/json": content}},
         "responses": {
             "200": {"description": "Whole, or event by event.", "headers": named, "content": answer},
             **{status: _refusal(status, said) for status, said in _REFUSALS.items()},
