@@ -232,6 +232,7 @@ def test_facts_that_the_record_cannot_hold_are_told_by_their_name(
         (lambda self, x: x, 8, ""),
         (lambda self, x: x, 7, "there are 7 labels, and no output has as many classes: output_0 has 8; write one"),
         (lambda self, x: x, 9, "there are 9 labels (line 9 is empty), and no output"),
+        (lambda self, x: x, 1, "there is 1 label, and no output"),
         (lambda self, x: (x[:, :2], x), 9, "output_0 has 2, output_1 has 8"),
         (lambda self, x: (x[:, :2], x), 8, ""),
         (lambda self, x: x.mean(1), 2, ""),

@@ -92,3 +92,4 @@ def test_serve_says_why_a_precision_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["serve", str(file), "--precision", "Int8", *ports])
     assert done.exit_code == 1
     assert "Accepted=False/PrecisionRefused: --precision: Int8, and this program has no weight" in done.output
+    assert done.output.endswith("in the main graph; write --precision Exported\n")

@@ -1,6 +1,7 @@
 """Arguments that several commands share."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,7 +45,9 @@ def precision_option(text: str) -> Any:
 
 def told(error: Exception, asked: Precision | None) -> str:
     """A refusal as this command's user reads it. `asked`: by `--precision`, which is named then."""
-    return str(error) if asked is None else str(error).replace(FIELD, "--precision")
+    if asked is None:
+        return str(error)
+    return re.sub(r"\bwrite precision: (?=\w)", "write --precision ", str(error).replace(FIELD, "--precision"))
 
 
 def _unexported(path: Path) -> str | None:

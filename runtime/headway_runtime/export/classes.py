@@ -30,9 +30,10 @@ def check_labels(pod: Opened) -> None:
     found = ", ".join(f"{output['name']} has {count}" for output, count in zip(outputs, counts, strict=True))
     empty = next((number for number, label in enumerate(labels, 1) if not label.strip()), None)
     hint = "" if empty is None else f" (line {empty} is empty)"
+    there = "there is 1 label" if len(labels) == 1 else f"there are {len(labels)} labels"
     raise ExportError(
-        f"there are {len(labels)} labels{hint}, and no output has as many classes: {found}; write one label for each "
-        "class, in the order of the scores"
+        f"{there}{hint}, and no output has as many classes: {found}; write one label for each class, in the order of "
+        "the scores"
     )
 
 
