@@ -63,6 +63,12 @@ def test_a_dimension_that_is_not_padded_is_a_note_of_what_follows(verdict: str) 
     assert told == ("note: only requests of equal sequence share a run; answers are right either way: docs/padding.md")
 
 
+@pytest.mark.parametrize(("unlogged", "more"), [(0, ""), (3, "; 3 more before that")])
+def test_a_request_that_failed_is_said_in_words(unlogged: int, more: str) -> None:
+    fields = {"event": "program_failed", "level": "warning", "unlogged": unlogged, "error_type": "IndexError"}
+    assert in_words(fields) == f"warning: the program failed on a request (IndexError): its answer says why{more}"
+
+
 def test_warnings_are_shown_and_what_is_less_is_not() -> None:
     assert in_words({"event": "started", "level": "info"}) is None
     assert in_words({"event": "odd", "level": "warning", "time": "now", "rows": 3}) == "warning: odd rows=3"

@@ -25,7 +25,7 @@ def show_text(results: TextResults, console: Console) -> None:
     if room is not None:
         said = f"room for {room.sequences} sequences of {room.max_length} tokens at a time"
         if room.length_p99 is not None and room.sequences_p99 is not None:
-            said += f", {room.sequences_p99} of {room.length_p99}, as 99 of 100 have lately"
+            said += f", or for {room.sequences_p99} of {room.length_p99}, the length that 99 of 100 kept to lately"
         console.print(f"{said} ({readable(room.cache_bytes)} of keys and values)")
     for warning in results.warnings:
         console.print(f"[yellow]note[/] {warning}")

@@ -35,6 +35,9 @@ def in_words(fields: Mapping[str, Any]) -> str | None:
             return f"knobs refused, so that those of before stay in force: {fields['error_message']}"
         case "knobs_unknown":
             return f"knobs passed over, because there are none of these names: {', '.join(fields['keys'])}"
+        case "program_failed":
+            more = f"; {fields['unlogged']} more before that" if fields.get("unlogged") else ""
+            return f"warning: the program failed on a request ({fields['error_type']}): its answer says why{more}"
         case "refused":  # the refusal is said as such, at the end
             return None
     if level == "info":
