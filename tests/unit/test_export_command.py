@@ -1,6 +1,9 @@
 """`headway export` as a user types it: from code, from a file that exists, and every wrong way with what it says."""
 
 import json
+import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -200,6 +203,29 @@ def test_help_teaches_with_examples_that_are_understood() -> None:
     assert "ids=int64[batch:1..64,sequence:1..256]" in text
     (spec,) = specs.parse_inputs(["ids=int64[batch:1..64,sequence:8..256/8]"])
     assert spec.axes == (Size("batch", 1, 64), Size("sequence", 8, 256, step=8))
+
+
+@pytest.mark.parametrize(
+    "command", sorted({each.name or str(each.callback.__name__) for each in app.registered_commands})
+)
+def test_help_is_not_cut_on_a_narrow_terminal(command: str) -> None:
+    text = CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).invoke(app, [command, "--help"]).output
+    assert len(text) > 500
+    assert [line for line in text.splitlines() if re.search(r"[\w=:.]…", line)] == []
+
+
+def test_who_ends_it_while_it_is_imported_sees_no_traceback() -> None:
+    program = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'headway_runtime.cli.bench':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "import headway_runtime.cli"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_an_axis_in_steps_is_exported_and_sampled(folder: Path) -> None:

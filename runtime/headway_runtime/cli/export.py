@@ -23,9 +23,9 @@ _SOURCE = (
     "--task generate a folder of Hugging Face, a .gguf file, or a function that returns (model, tokenizer)"
 )
 _INPUT = "an argument of forward: its type and axes, a name with a range where the size may vary; once for each"
-_TEXT = "a BYTES input of texts: ids=NAME,mask=NAME,maxLength=128,truncate=true; needs a tokenizer"
-_IMAGE = "a BYTES input of encoded images: tensor=NAME,resize=256,crop=224x224,mean=0.5:0.5:0.5,std=0.5:0.5:0.5"
-_CLASSIFY = "two more outputs, the best labels and their scores: output=NAME,top=5,softmax=true; needs --labels"
+_TEXT = "a BYTES input of texts, by the keys ids, mask, maxLength, truncate (docs/steps.md); needs --tokenizer"
+_IMAGE = "a BYTES input of encoded images, by the keys tensor, resize, crop, scale, mean, std (docs/steps.md)"
+_CLASSIFY = "two more outputs, the best labels and their scores, by the keys output, top, softmax; needs --labels"
 _BEFORE = "a program that runs first: its outputs are inputs of this one, by name"
 _AFTER = "a program that runs last: its inputs are outputs of this one, by name"
 _TASK = "what it is for, as in text-classification; generate: a decoder, from which text is generated"
@@ -92,9 +92,6 @@ def export(
     An axis is a number, or a name with its least and largest size (1.. is unbounded; 8..256/8: multiples of 8).
     Axes of one name have one size. More: docs/export.md.
     """
-    from headway_runtime.export import ExportError, Facts
-    from headway_runtime.export.asked import Asked, from_code, from_file
-
     if task == "generate":
         others = (inputs, outputs, ranges, samples, sample, pad, labels, tokenizer, preprocessing, text, image)
         if any(given is not None for given in (*others, classify, before, after, rtol, atol, program)):
@@ -107,6 +104,11 @@ def export(
         )
     if dtype is not None or draft is not None:
         raise typer.BadParameter("goes with --task generate", param_hint="--dtype" if draft is None else "--draft")
+    say = _said()
+    say("importing torch")
+    from headway_runtime.export import ExportError, Facts
+    from headway_runtime.export.asked import Asked, from_code, from_file
+
     try:
         given = Facts(
             outputs=outputs,
@@ -123,7 +125,6 @@ def export(
             },
         )
         asked = Asked(out, given, program, inputs or (), ranges or (), sample or (), samples, seed)
-        say = _said()
         with _quiet():
             if source.endswith(".pt2") or zipfile.is_zipfile(source):
                 done = from_file(Path(source), asked, say)
