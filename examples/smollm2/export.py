@@ -25,7 +25,7 @@ def model_file() -> Path:
 def export(path: Path) -> None:
     """Write the decoder to ``path``; nothing is written when it does not answer as transformers does."""
     pretrained = load(str(model_file()), torch.float32)
-    export_decoder(pretrained.model, pretrained.tokenizer, path=path)
+    export_decoder(pretrained.model, pretrained.tokenizer, path=path, say=print)
 
 
 if __name__ == "__main__":
