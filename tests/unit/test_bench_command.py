@@ -141,7 +141,7 @@ def test_overload_is_counted_and_not_hidden(server: PodProcess) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--url", "http://127.0.0.1:1"], "--url http://127.0.0.1:1 does not answer"),
+        (["--url", "http://127.0.0.1:1"], "headway: http://127.0.0.1:1 does not answer"),
         (["--url", "https://127.0.0.1:1"], "only http://"),
         (["--url", "http://127.0.0.1:1", "--model", "m"], "127.0.0.1:1"),
         ([], "headway bench FILE|URL"),

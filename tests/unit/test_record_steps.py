@@ -170,7 +170,8 @@ def altered(base: dict[str, Any], side: str, *tensors: dict[str, Any]) -> dict[s
         ("$.labels.output", "no output is called 'best'; there are scores, boxes", {"labels": {"output": "best"}}, {}),
         ("$.labels.output", "boxes has 4 classes, and there are 3 labels", {"labels": {"output": "boxes"}}, {}),
         ("$.labels.top", "the best 4 of 3 labels", {"labels": {"output": "scores", "top": 4}}, {}),
-        ("$.labels.label", "'boxes' is the name of an output", {"labels": {"output": "scores", "label": "boxes"}}, {}),
+        ("$.labels.label", "'boxes' is an output of the program; call this one otherwise: label=NAME",
+         {"labels": {"output": "scores", "label": "boxes"}}, {}),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_names_the_mismatch(

@@ -84,7 +84,7 @@ def at_url(url: str, *, admin_url: str | None, model: str | None) -> Target:
     try:
         _, said = exchange(f"{base}/v2", "GET", None, {}, seconds=10)
     except BenchError as error:
-        raise BenchError(f"--url {url} does not answer: {error}") from None
+        raise BenchError(f"{url} does not answer: {error}") from None
     if said == ADMIN_SAYS:
         raise BenchError(
             f"{url} is a pod's admin port: give the URL of inference (port 8080, unless --port says otherwise), and "

@@ -155,7 +155,8 @@ def _check_labels(labels: Labels, outputs: Sequence[Tensor], names: Sequence[str
         raise _refusal(f"no output is called {labels.output!r}; there are {', '.join(found)}", "labels", "output")
     for field, name in (("label", labels.label), ("score", labels.score)):
         if name in found:
-            raise _refusal(f"{name!r} is the name of an output of the program; give it another", "labels", field)
+            detail = f"{name!r} is an output of the program; call this one otherwise: {field}=NAME"
+            raise _refusal(detail, "labels", field)
     scores = found[labels.output]
     if scores["dtype"] not in (*PIXELS, "float64") or not scores["shape"]:
         raise _refusal(
