@@ -296,9 +296,12 @@ async def test_a_refused_file_is_counted_and_what_was_served_goes_on(router: Sta
 
 
 def assert_only_interrupted(load: Load) -> None:
-    """At most one request per client was in the killed pod's hands; those are not repeated, all others are answered."""
+    """At most one request per client was in the killed pod's hands; those are not repeated, all others are answered.
+    Envoy may have had the head of an answer, and has passed it on, or nothing of it.
+    """
     assert len(load.failures) <= WORKERS, load.failures[:10]
-    assert all("connection_termination" in failure for failure in load.failures), load.failures
+    cut = ("connection_termination", "Not enough data to satisfy content length header")
+    assert all(any(how in failure for how in cut) for failure in load.failures), load.failures
 
 
 async def seen(router: Stage, request: str) -> int:
