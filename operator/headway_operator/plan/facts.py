@@ -19,7 +19,8 @@ class Facts:
     spec: Spec
     now: float
     records: Mapping[str, Record]  # with the pins that pods found
-    found: Mapping[str, str]  # revision -> digest that a pod found and that is not recorded yet
+    told: Mapping[str, str]  # revision -> digest that its first pod found
+    found: Mapping[str, str]  # the same where it is not recorded yet
     before: Mapping[str, Object]  # revision -> its entry in the last written status
     ready: Mapping[str, int]  # revision -> pods that are ready and stay
     acked: Mapping[str, int]  # revision -> per cent that the routers confirmed last; only above zero
@@ -100,7 +101,8 @@ def gather(observed: Observed, spec: Spec, now: float) -> Facts:
     before = {entry["name"]: entry for entry in observed.resource.status.get("revisions", [])}
     confirmed = observed.route.weights
     weights = confirmed if confirmed is not None else {name: entry.get("weight", 0) for name, entry in before.items()}
-    found = found_digests(observed)
+    told = told_digests(observed)
+    found = {name: told[name] for name, record in observed.records.items() if record.pin is None and name in told}
     return Facts(
         observed=observed,
         spec=spec,
@@ -109,6 +111,7 @@ def gather(observed: Observed, spec: Spec, now: float) -> Facts:
             name: replace(record, pin=found[name]) if name in found else record
             for name, record in observed.records.items()
         },
+        told=told,
         found=found,
         before=before,
         ready=Counter(pod.revision for pod in observed.pods if pod.ready and not pod.terminating),
@@ -117,11 +120,10 @@ def gather(observed: Observed, spec: Spec, now: float) -> Facts:
     )
 
 
-def found_digests(observed: Observed) -> dict[str, str]:
-    """Revision -> the digest that its first pod found, for revisions without a pin."""
-    found: dict[str, str] = {}
+def told_digests(observed: Observed) -> dict[str, str]:
+    """Revision -> the digest that its first pod found."""
+    told: dict[str, str] = {}
     for pod in sorted(observed.pods, key=lambda pod: pod.name):
-        record = observed.records.get(pod.revision)
-        if record and record.pin is None and pod.digest:
-            found.setdefault(pod.revision, pod.digest)
-    return found
+        if pod.digest:
+            told.setdefault(pod.revision, pod.digest)
+    return told

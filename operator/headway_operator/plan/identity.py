@@ -94,7 +94,5 @@ def _record(facts: Facts, known: Mapping[str, Record], cold: Cold, base: str, na
 
 def _content(facts: Facts, revision: str) -> str | None:
     """The digest that the pods of a revision found, by their own word or by what status remembers; None: not known."""
-    pods = sorted((pod for pod in facts.observed.pods if pod.revision == revision), key=lambda pod: pod.name)
-    found = next((pod.digest for pod in pods if pod.digest), None)
     before: str | None = facts.before.get(revision, {}).get("artifactDigest")
-    return found or before
+    return facts.told.get(revision) or before
