@@ -12,9 +12,7 @@ from headway_runtime.export.errors import ExportError
 from headway_runtime.export.proof import Opened
 from headway_runtime.prepare import repack
 from headway_runtime.prepare.beside.steps import of_document
-from headway_runtime.prepare.wiring import chain
-
-SCORES = ("float16", "bfloat16", "float32", "float64")
+from headway_runtime.prepare.wiring import SCORES, chain
 
 
 def check_labels(pod: Opened) -> None:

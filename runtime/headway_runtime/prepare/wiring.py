@@ -18,6 +18,7 @@ Tensor = Mapping[str, Any]
 
 IDS = ("int64", "int32")
 PIXELS = ("float32", "float16", "bfloat16")
+SCORES = (*PIXELS, "float64")
 
 
 def chain(name: str, steps: Steps) -> tuple[str, ...]:
@@ -158,7 +159,7 @@ def _check_labels(labels: Labels, outputs: Sequence[Tensor], names: Sequence[str
             detail = f"{name!r} is an output of the program; call this one otherwise: {field}=NAME"
             raise _refusal(detail, "labels", field)
     scores = found[labels.output]
-    if scores["dtype"] not in (*PIXELS, "float64") or not scores["shape"]:
+    if scores["dtype"] not in SCORES or not scores["shape"]:
         raise _refusal(
             f"{labels.output} is {scores['dtype']} with {len(scores['shape'])} axes, not scores", "labels", "output"
         )
