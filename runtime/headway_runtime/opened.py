@@ -101,7 +101,9 @@ def ready(pod: Pod, opened: Opened, buckets: Buckets, deliver: Deliver, hand: Ca
         if exact is not None:
             begins(f"trying answers in {config.precision.value}")
             samples = parity.read_samples(repack.samples_file(opened.directory, opened.name))
+            tried = time.monotonic()
             verified = closeness.verify(program, Layout.of(program), buckets, samples, config.precision, exact=exact)
+            began += time.monotonic() - tried  # that was no warming
         if opened.own:
             hand(pod.warming, len(buckets.combinations))
         inputs_of = partial(realistic, material)
